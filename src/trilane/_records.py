@@ -9,9 +9,9 @@ answered when somebody asks. Type checkers see ordinary frozen dataclasses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
-__all__ = ["Record"]
+__all__ = ["ErrorAsJson", "Record", "adapter", "error_text"]
 
 _MISSING: Any = object()
 
@@ -45,29 +45,33 @@ class RecordMeta(type):
         namespace["_record_defaults"] = defaults
         return super().__new__(mcs, name, bases, namespace)
 
-    def __getattr__(cls, name: str) -> Any:
-        # Reached only for names the class does not have: the dataclass protocol, made on demand.
-        if name in ("__dataclass_fields__", "__dataclass_params__") and "_record_fields" in cls.__dict__:
-            _become_dataclass(cls)
-            return cls.__dict__[name]
-        raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+    # The dataclass protocol, made on demand. Properties of the metaclass, because a class attribute would be inherited
+    # by subclasses that have more fields.
+    @property
+    def __dataclass_fields__(cls) -> Any:
+        return _twin(cls).__dataclass_fields__
+
+    @property
+    def __dataclass_params__(cls) -> Any:
+        return _twin(cls).__dataclass_params__
 
 
-def _become_dataclass(cls: RecordMeta) -> None:
-    """Answer the dataclass protocol, through a twin that the real decorator was applied to."""
-    import dataclasses
-    import sys
+_twins: dict[RecordMeta, Any] = {}
 
-    module = sys.modules[cls.__module__]
-    namespace: dict[str, Any] = {"__annotations__": dict(cls._record_fields), "__module__": cls.__module__}
-    for key, value in cls._record_defaults.items():
-        namespace[key] = value if getattr(type(value), "__hash__", None) else dataclasses.field(default_factory=value.copy)
-    twin: Any = dataclasses.dataclass(frozen=True, kw_only=True, init=False, eq=False, repr=False)(
-        type(cls.__name__, (), namespace)
-    )
-    assert module is not None
-    type.__setattr__(cls, "__dataclass_params__", twin.__dataclass_params__)
-    type.__setattr__(cls, "__dataclass_fields__", twin.__dataclass_fields__)
+
+def _twin(cls: RecordMeta) -> Any:
+    """A real dataclass with the same fields, whose description of them is given as that of `cls`."""
+    found = _twins.get(cls)
+    if found is None:
+        import dataclasses
+
+        namespace: dict[str, Any] = {"__annotations__": dict(cls._record_fields), "__module__": cls.__module__}
+        for key, value in cls._record_defaults.items():
+            hashable = getattr(type(value), "__hash__", None)
+            namespace[key] = value if hashable else dataclasses.field(default_factory=value.copy)
+        make = dataclasses.dataclass(frozen=True, kw_only=True, init=False, eq=False, repr=False)
+        found = _twins[cls] = make(type(cls.__name__, (), namespace))
+    return found
 
 
 def _compile_init(cls: RecordMeta) -> Callable[..., None]:
@@ -77,16 +81,19 @@ def _compile_init(cls: RecordMeta) -> Callable[..., None]:
     body: list[str] = []
     for key in cls._record_fields:
         scope[f"_set_{key}"] = getattr(cls, key).__set__
-        if key in cls._record_defaults:
-            scope[f"_default_{key}"] = cls._record_defaults[key]
-            params.append(f"{key}=_default_{key}")
-        else:
+        if key not in cls._record_defaults:
             params.append(key)
+        else:
+            default = cls._record_defaults[key]
+            params.append(f"{key}=_default_{key}")
+            scope[f"_default_{key}"] = default
+            if not getattr(type(default), "__hash__", None):  # a dict or list must not be shared between instances
+                body.append(f"    if {key} is _default_{key}: {key} = {key}.copy()")
         body.append(f"    _set_{key}(self, {key})")
     signature = f"self, *, {', '.join(params)}" if params else "self"
     if "__post_init__" in dir(cls):
         body.append("    self.__post_init__()")
-    exec(f"def __init__({signature}):\n" + ("\n".join(body) or "    return"), scope)  # noqa: S102
+    exec(f"def __init__({signature}):\n" + ("\n".join(body) or "    return"), scope)
     init: Callable[..., None] = scope["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     return init
@@ -106,7 +113,7 @@ class Record(metaclass=RecordMeta):
     _record_fields: ClassVar[dict[str, str]]
     _record_defaults: ClassVar[dict[str, Any]]
 
-    if not __import__("typing").TYPE_CHECKING:
+    if not TYPE_CHECKING:
         __init__ = _first_init
 
     def __init_subclass__(cls) -> None:
@@ -129,6 +136,27 @@ class Record(metaclass=RecordMeta):
         values.update(changes)
         return type(self)(**values)
 
+    def to_json(self) -> str:
+        """This record as one line of JSON."""
+        text: str = adapter(type(self)).dump_json(self).decode()
+        return text
+
+    @classmethod
+    def from_json(cls, data: str | bytes) -> Self:
+        """The record that `to_json` wrote.
+
+        Raises:
+            pydantic.ValidationError: `data` is not such a record.
+        """
+        value: Self = adapter(cls).validate_json(data)
+        return value
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __dataclass_fields__(self) -> Any:
+            return _twin(type(self)).__dataclass_fields__
+
     def _items(self) -> Iterator[tuple[str, Any]]:
         return ((key, getattr(self, key)) for key in self._record_fields)
 
@@ -146,6 +174,62 @@ class Record(metaclass=RecordMeta):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), dict(self._items()))
+
+
+_adapters: dict[Any, Any] = {}
+
+
+def adapter(of: Any) -> Any:
+    """The one pydantic `TypeAdapter` of a type, built at its first use."""
+    found = _adapters.get(of)
+    if found is None:
+        import sys
+
+        from pydantic import JsonValue, TypeAdapter
+
+        for name, module in list(sys.modules.items()):
+            if name.startswith("trilane.") and module.__dict__.get("JsonValue") == "JsonValue":
+                module.__dict__["JsonValue"] = JsonValue
+        found = _adapters[of] = TypeAdapter(of)
+    return found
+
+
+class ErrorAsJson:
+    """Annotation that writes an exception as `{type, message}` and reads it back as a `RecordedError`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def read(value: Any) -> BaseException:
+            if isinstance(value, BaseException):
+                return value
+            from .errors import RecordedError
+
+            return RecordedError(str(value["type"]), str(value["message"]))
+
+        return core_schema.no_info_plain_validator_function(
+            read,
+            json_schema_input_schema=core_schema.typed_dict_schema(
+                {
+                    "type": core_schema.typed_dict_field(core_schema.str_schema()),
+                    "message": core_schema.typed_dict_field(core_schema.str_schema()),
+                }
+            ),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda error: {"type": getattr(error, "type", None) or type(error).__name__, "message": error_text(error)},
+                return_schema=core_schema.dict_schema(core_schema.str_schema(), core_schema.str_schema()),
+            ),
+        )
+
+
+def error_text(error: BaseException) -> str:
+    text = getattr(error, "message", None)
+    if not isinstance(text, str):
+        try:
+            text = str(error)
+        except Exception:  # an exception whose __str__ raises must not break the stream that reports it
+            text = "(no readable message)"
+    return text.encode("utf-8", "replace").decode()
 
 
 def _rebuild(cls: type[Record], values: dict[str, Any]) -> Record:

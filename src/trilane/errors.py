@@ -28,7 +28,8 @@
     ├── ReplyError                a question got no usable reply
     │   ├── NoAnswererError       nobody can answer
     │   └── ReplyTimeoutError     nobody answered in time
-    └── EventSinkClosed           published to a closed sink
+    ├── EventSinkClosed           published to a closed sink
+    └── RecordedError             an error read back from JSON
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ __all__ = [
     "PhaseError",
     "PluginError",
     "PluginLoadError",
+    "RecordedError",
     "RefusalError",
     "ReplyError",
     "ReplyTimeoutError",
@@ -235,3 +237,17 @@ class ReplyTimeoutError(ReplyError, TimeoutError):
 
 class EventSinkClosed(TrilaneError):
     """The sink is closed. Where a write failed, that error is the `__cause__`."""
+
+
+class RecordedError(TrilaneError):
+    """An error that was read back from JSON: the original object is gone, its type name and message are kept.
+
+    Attributes:
+        type: Name of the original exception class.
+        message: Its message.
+    """
+
+    def __init__(self, type: str, message: str) -> None:
+        super().__init__(f"{type}: {message}" if message else type)
+        self.type = type
+        self.message = message

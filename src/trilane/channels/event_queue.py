@@ -1,0 +1,252 @@
+"""The UI stream: a queue in which the producer waits until the consumer has moved past its event.
+
+For handing events from one run to one consumer so that nothing runs ahead of what the consumer has seen. Not for slow
+network connections (`sink.py`) and not for the lanes that need no acknowledgement (`queues.py`).
+
+What bounds it: acknowledgement. The run is one producer whose tasks take turns, so at most one `put` is unacknowledged.
+Use it from the thread of one event loop only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from trilane._backend import Waiter, new_waiter
+from trilane.errors import AgentProtocolError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["AgentEventQueue", "QueueClosed"]
+
+T = TypeVar("T")
+
+
+class QueueClosed(AgentProtocolError):
+    """The queue was closed and nothing is left in it. For a reader this is an end, but not a successful one."""
+
+
+class AgentEventQueue(Generic[T]):
+    """An acknowledged queue with one producer and one consumer.
+
+    Without acknowledgement it is a plain FIFO. With it (`enable_acknowledgements`, before the first event) `put`
+    returns only after the consumer has acknowledged that event.
+
+    `fail` and `close` are terminal signals: what is queued still comes first, the first signal wins and stays. A put
+    that is parked when the signal comes ends with the error of `fail`, or with `QueueClosed`; a put after it raises
+    `AgentProtocolError`.
+    """
+
+    __slots__ = (
+        "_acknowledged",
+        "_acknowledging",
+        "_discarding",
+        "_error",
+        "_getter",
+        "_held",
+        "_items",
+        "_line",
+        "_owner",
+        "_produced",
+        "_putter",
+        "_target",
+        "_traceback",
+    )
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._acknowledging = False
+        self._discarding = False
+        self._held = False  # an event was handed over and is not acknowledged yet
+        # Both count events since the start; a parked put waits until `_acknowledged` reaches its `_target`.
+        self._produced = 0
+        self._acknowledged = 0
+        self._target = 0
+        self._getter: Waiter | None = None
+        self._putter: Waiter | None = None
+        self._owner: Waiter | bool = False  # whose turn it is to put: the waiter that waited for it, or True
+        self._line: deque[Waiter] = deque()
+        self._error: BaseException | None = None
+        self._traceback: TracebackType | None = None
+
+    @property
+    def closed(self) -> bool:
+        """True once `fail` or `close` was called; queued events may still wait."""
+        return self._error is not None
+
+    @property
+    def empty(self) -> bool:
+        """True if no produced event waits to be taken. An event that was handed over does not wait."""
+        return not self._items
+
+    def enable_acknowledgements(self) -> None:
+        """Make `put` wait for the consumer from now on.
+
+        Raises:
+            AgentProtocolError: an event was put already.
+        """
+        if self._produced:
+            raise AgentProtocolError(
+                "enable_acknowledgements came after the first put; enable them before anything is produced"
+            )
+        self._acknowledging = True
+
+    # --- the producer's side --------------------------------------------------------------------------------------
+
+    async def put(self, *events: T) -> None:
+        """Hand over one or more events together; return after the last of them is acknowledged.
+
+        Tasks that call it at the same time take turns in order. If the call is cancelled while it waits for its turn,
+        nothing was put; if it is cancelled while it waits for the acknowledgement, its events stay queued.
+
+        Raises:
+            AgentProtocolError: a terminal signal came before the call, or it was `close` and came during it.
+            BaseException: the error given to `fail`, if that came during the call.
+        """
+        if self._error is not None:
+            raise self._refusal()
+        if not self._acknowledging:
+            self._append(events)
+            return
+        if self._owner is False:
+            self._owner = True
+        else:
+            await self._take_turn()
+        try:
+            if self._error is None and events:
+                self._append(events)
+                self._target = target = self._produced
+                while self._acknowledged < target and self._error is None:
+                    self._putter = waiter = new_waiter()
+                    await waiter.wait()
+                if self._acknowledged >= target:
+                    return
+            if self._error is not None:
+                raise self._error.with_traceback(self._traceback)
+        finally:
+            self._putter = None
+            self._pass_turn()
+
+    def put_nowait(self, *events: T) -> None:
+        """Queue events after what is queued, without waiting for anything.
+
+        For the events that end a run. They are dropped after a terminal signal or once the consumer is gone.
+        """
+        if self._error is None:
+            self._append(events)
+
+    def discard(self) -> None:
+        """Say that nobody reads: drop what is queued and whatever is put later, and never let `put` wait again."""
+        self._discarding = True
+        self._items.clear()
+        self._held = False
+        self._acknowledged = self._produced
+        if self._putter is not None:
+            self._putter.wake()
+
+    def _append(self, events: tuple[T, ...]) -> None:
+        self._produced += len(events)
+        if self._discarding:
+            self._acknowledged = self._produced
+            return
+        self._items.extend(events)
+        getter = self._getter
+        if getter is not None:
+            getter.wake()
+
+    async def _take_turn(self) -> None:
+        waiter = new_waiter()
+        self._line.append(waiter)
+        try:
+            await waiter.wait()
+        except BaseException:
+            if self._owner is waiter:
+                self._pass_turn()
+            else:
+                self._line.remove(waiter)
+            raise
+
+    def _pass_turn(self) -> None:
+        if self._line:
+            self._owner = waiter = self._line.popleft()
+            waiter.wake()
+        else:
+            self._owner = False
+
+    def _refusal(self) -> AgentProtocolError:
+        if isinstance(self._error, QueueClosed):
+            return QueueClosed("put after close; nothing can be put once the queue has its terminal signal")
+        refusal = AgentProtocolError("put after fail; nothing can be put once the queue has its terminal signal")
+        refusal.__cause__ = self._error
+        return refusal
+
+    # --- the consumer's side --------------------------------------------------------------------------------------
+
+    async def get(self) -> T:
+        """Take the next event; return at once if one waits.
+
+        A cancelled call loses no event. After a terminal signal it needs no acknowledgement.
+
+        Raises:
+            AgentProtocolError: the event before is not acknowledged, or another task waits in `get`. Nothing is lost.
+            QueueClosed: the queue was closed, and nothing is left in it.
+            BaseException: the error given to `fail`, the same object every time, once nothing is left in the queue.
+        """
+        if self._getter is not None:
+            raise AgentProtocolError("get while another task waits in get; an AgentEventQueue has one consumer")
+        if self._held and self._error is None:
+            raise AgentProtocolError("get before the previous event was acknowledged; call acknowledge() first")
+        items = self._items
+        while not items:
+            if self._error is not None:
+                # Without the reset every raise would add its frames to the traceback of the one before.
+                raise self._error.with_traceback(self._traceback)
+            self._getter = waiter = new_waiter()
+            try:
+                await waiter.wait()
+            finally:
+                self._getter = None
+        self._held = self._acknowledging
+        return items.popleft()
+
+    def acknowledge(self) -> None:
+        """Say that the consumer is done with the event it holds. Harmless if it holds none."""
+        if self._held:
+            self._held = False
+            self._acknowledged += 1
+            putter = self._putter
+            # Events of one put are released together, by the last.
+            if putter is not None and self._acknowledged >= self._target:
+                putter.wake()
+
+    # --- terminal signals -----------------------------------------------------------------------------------------
+
+    async def fail(self, error: BaseException) -> None:
+        """End the queue with an error, without waiting. See `fail_now`."""
+        self.fail_now(error)
+
+    async def close(self) -> None:
+        """End the queue, without waiting. See `close_now`."""
+        self.close_now()
+
+    def fail_now(self, error: BaseException) -> None:
+        """End the queue: a parked put and, after what is queued, every `get` raise this very error.
+
+        Does nothing after an earlier terminal signal.
+        """
+        if self._error is None:
+            self._error = error
+            self._traceback = error.__traceback__
+            if self._getter is not None:
+                self._getter.wake()
+            if self._putter is not None:
+                self._putter.wake()
+
+    def close_now(self) -> None:
+        """End the queue: a parked put and, after what is queued, every `get` raise `QueueClosed`.
+
+        Does nothing after an earlier terminal signal.
+        """
+        if self._error is None:
+            self.fail_now(QueueClosed("the queue was closed; no further event comes"))
