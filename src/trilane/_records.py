@@ -1,4 +1,4 @@
-"""Frozen keyword-only records, for messages and events: what a frozen slotted dataclass is, at a fifth of its import cost.
+"""Frozen keyword-only records, for messages and events: frozen slotted dataclasses that cost little to define.
 
 `@dataclass(frozen=True, slots=True)` compiles five functions for each class; with some eighty record types that alone
 was a third of the import of the package. Here a class costs a dictionary walk when it is defined, its constructor is
@@ -161,7 +161,8 @@ class Record(metaclass=RecordMeta):
         return ((key, getattr(self, key)) for key in self._record_fields)
 
     def __repr__(self) -> str:
-        shown = (f"{key}={value!r}" for key, value in self._items() if value is not self._record_defaults.get(key, _MISSING))
+        defaults = self._record_defaults
+        shown = [f"{key}={value!r}" for key, value in self._items() if value is not defaults.get(key, _MISSING)]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __eq__(self, other: object) -> bool:
@@ -216,7 +217,10 @@ class ErrorAsJson:
                 }
             ),
             serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda error: {"type": getattr(error, "type", None) or type(error).__name__, "message": error_text(error)},
+                lambda error: {
+                    "type": getattr(error, "type", None) or type(error).__name__,
+                    "message": error_text(error),
+                },
                 return_schema=core_schema.dict_schema(core_schema.str_schema(), core_schema.str_schema()),
             ),
         )

@@ -1,35 +1,35 @@
 """Every exception Trilane raises. For what an error does to a run, see `_ending.py`.
 
-    TrilaneError
-    ├── AgentProtocolError        a channel or stream was used against its rules
-    │   └── RunSyncError          run_sync inside a running event loop
-    ├── PhaseError                an illegal phase transition
-    ├── ConfigError               settings, arguments or requests that cannot be used
-    │   ├── UnknownModelError     no provider or model of that name
-    │   ├── ToolDefinitionError   a function that cannot be a tool, duplicate tool names
-    │   └── PluginLoadError       a plugin that cannot be loaded or registered
-    │       └── HookSpecError     a hook implementation that does not fit its specification
-    ├── SessionError              the session cannot be used
-    │   ├── SessionBusyError      another run is active on it
-    │   ├── SessionConflictError  the stored version is not the expected one, or the lease was lost
-    │   └── StoreError            the store failed or was too slow
-    ├── RunError                  how a run ended; has `.result`
-    │   ├── RunCancelledError     the run was stopped
-    │   ├── RunLimitError         a limit was reached
-    │   │   └── RunTimeoutError   a limit in seconds was reached
-    │   ├── RunNotCompletedError  the output of a run that did not complete was read
-    │   └── EmptyReplyError       the model kept answering with nothing
-    │       └── RefusalError      the model declined to answer
-    ├── ModelError                a model call failed
-    ├── PluginError               a plugin failed where that fails the run, or a strict one failed
-    │   └── HookTimeoutError      a hook did not end in time
-    ├── ToolError                 raised by tools: the text is for the model
-    │   └── ToolTimeoutError      a tool did not end in time
-    ├── ReplyError                a question got no usable reply
-    │   ├── NoAnswererError       nobody can answer
-    │   └── ReplyTimeoutError     nobody answered in time
-    ├── EventSinkClosed           published to a closed sink
-    └── RecordedError             an error read back from JSON
+TrilaneError
+├── AgentProtocolError        a channel or stream was used against its rules
+│   └── RunSyncError          run_sync inside a running event loop
+├── PhaseError                an illegal phase transition
+├── ConfigError               settings, arguments or requests that cannot be used
+│   ├── UnknownModelError     no provider or model of that name
+│   ├── ToolDefinitionError   a function that cannot be a tool, duplicate tool names
+│   └── PluginLoadError       a plugin that cannot be loaded or registered
+│       └── HookSpecError     a hook implementation that does not fit its specification
+├── SessionError              the session cannot be used
+│   ├── SessionBusyError      another run is active on it
+│   ├── SessionConflictError  the stored version is not the expected one, or the lease was lost
+│   └── StoreError            the store failed or was too slow
+├── RunError                  how a run ended; has `.result`
+│   ├── RunCancelledError     the run was stopped
+│   ├── RunLimitError         a limit was reached
+│   │   └── RunTimeoutError   a limit in seconds was reached
+│   ├── RunNotCompletedError  the output of a run that did not complete was read
+│   └── EmptyReplyError       the model kept answering with nothing
+│       └── RefusalError      the model declined to answer
+├── ModelError                a model call failed
+├── PluginError               a plugin failed where that fails the run, or a strict one failed
+│   └── HookTimeoutError      a hook did not end in time
+├── ToolError                 raised by tools: the text is for the model
+│   └── ToolTimeoutError      a tool did not end in time
+├── ReplyError                a question got no usable reply
+│   ├── NoAnswererError       nobody can answer
+│   └── ReplyTimeoutError     nobody answered in time
+├── EventSinkClosed           published to a closed sink
+└── RecordedError             an error read back from JSON
 """
 
 from __future__ import annotations

@@ -157,15 +157,12 @@ class RunResult(Generic[Oc]):
         from pydantic_core import core_schema
 
         record = handler.generate_schema(RecordedResult)
-        return core_schema.no_info_after_validator_function(
-            _from_record,
-            core_schema.union_schema([core_schema.is_instance_schema(RunResult), record]),
+        read = core_schema.no_info_after_validator_function(_from_record, record)
+        return core_schema.json_or_python_schema(
+            json_schema=read,
+            python_schema=core_schema.union_schema([core_schema.is_instance_schema(RunResult), read]),
             serialization=core_schema.plain_serializer_function_ser_schema(_to_record, return_schema=record),
         )
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
-        return handler(schema["schema"]["choices"][1])
 
 
 class RecordedResult(Record):
@@ -185,7 +182,7 @@ class RecordedResult(Record):
     store_error: dict[str, str] | None = None
     hook_failures: tuple[HookFailure, ...] = ()
     abandoned: tuple[ToolCall, ...] = ()
-    ledger: list[dict[str, JsonValue]] = []
+    ledger: tuple[dict[str, JsonValue], ...] = ()
 
 
 def _error_json(error: BaseException | None) -> dict[str, str] | None:
@@ -214,7 +211,7 @@ def _to_record(result: RunResult[Any]) -> RecordedResult:
         store_error=_error_json(result.store_error),
         hook_failures=result.hook_failures,
         abandoned=result.abandoned,
-        ledger=[dict(row) for row in result.ledger.as_rows()],
+        ledger=tuple(dict(row) for row in result.ledger.as_rows()),
     )
 
 
