@@ -44,10 +44,12 @@ class AgentEventQueue(Generic[T]):
         "_discarding",
         "_error",
         "_getter",
+        "_getting",
         "_held",
         "_items",
         "_line",
         "_owner",
+        "_parked",
         "_produced",
         "_putter",
         "_target",
@@ -63,7 +65,10 @@ class AgentEventQueue(Generic[T]):
         self._produced = 0
         self._acknowledged = 0
         self._target = 0
+        # Each side has one waiter, renewed for every wait; the flags say whether it waits.
+        self._getting = False
         self._getter: Waiter | None = None
+        self._parked = False
         self._putter: Waiter | None = None
         self._owner: Waiter | bool = False  # whose turn it is to put: the waiter that waited for it, or True
         self._line: deque[Waiter] = deque()
@@ -118,15 +123,23 @@ class AgentEventQueue(Generic[T]):
                 self._append(events)
                 self._target = target = self._produced
                 while self._acknowledged < target and self._error is None:
-                    self._putter = waiter = new_waiter()
-                    await waiter.wait()
+                    putter = self._putter
+                    if putter is None:
+                        self._putter = putter = new_waiter()
+                    else:
+                        putter.renew()
+                    self._parked = True
+                    await putter.wait()
                 if self._acknowledged >= target:
                     return
             if self._error is not None:
                 raise self._error.with_traceback(self._traceback)
         finally:
-            self._putter = None
-            self._pass_turn()
+            self._parked = False
+            if self._line:
+                self._pass_turn()
+            else:
+                self._owner = False
 
     def put_nowait(self, *events: T) -> None:
         """Queue events after what is queued, without waiting for anything.
@@ -142,8 +155,7 @@ class AgentEventQueue(Generic[T]):
         self._items.clear()
         self._held = False
         self._acknowledged = self._produced
-        if self._putter is not None:
-            self._putter.wake()
+        self._wake_putter()
 
     def _append(self, events: tuple[T, ...]) -> None:
         self._produced += len(events)
@@ -151,9 +163,16 @@ class AgentEventQueue(Generic[T]):
             self._acknowledged = self._produced
             return
         self._items.extend(events)
-        getter = self._getter
-        if getter is not None:
-            getter.wake()
+        if self._getting:
+            self._wake_getter()
+
+    def _wake_getter(self) -> None:
+        if self._getting and self._getter is not None:
+            self._getter.wake()
+
+    def _wake_putter(self) -> None:
+        if self._parked and self._putter is not None:
+            self._putter.wake()
 
     async def _take_turn(self) -> None:
         waiter = new_waiter()
@@ -193,7 +212,7 @@ class AgentEventQueue(Generic[T]):
             QueueClosed: the queue was closed, and nothing is left in it.
             BaseException: the error given to `fail`, the same object every time, once nothing is left in the queue.
         """
-        if self._getter is not None:
+        if self._getting:
             raise AgentProtocolError("get while another task waits in get; an AgentEventQueue has one consumer")
         if self._held and self._error is None:
             raise AgentProtocolError("get before the previous event was acknowledged; call acknowledge() first")
@@ -202,11 +221,16 @@ class AgentEventQueue(Generic[T]):
             if self._error is not None:
                 # Without the reset every raise would add its frames to the traceback of the one before.
                 raise self._error.with_traceback(self._traceback)
-            self._getter = waiter = new_waiter()
+            getter = self._getter
+            if getter is None:
+                self._getter = getter = new_waiter()
+            else:
+                getter.renew()
+            self._getting = True
             try:
-                await waiter.wait()
+                await getter.wait()
             finally:
-                self._getter = None
+                self._getting = False
         self._held = self._acknowledging
         return items.popleft()
 
@@ -215,10 +239,9 @@ class AgentEventQueue(Generic[T]):
         if self._held:
             self._held = False
             self._acknowledged += 1
-            putter = self._putter
             # Events of one put are released together, by the last.
-            if putter is not None and self._acknowledged >= self._target:
-                putter.wake()
+            if self._acknowledged >= self._target:
+                self._wake_putter()
 
     # --- terminal signals -----------------------------------------------------------------------------------------
 
@@ -238,10 +261,8 @@ class AgentEventQueue(Generic[T]):
         if self._error is None:
             self._error = error
             self._traceback = error.__traceback__
-            if self._getter is not None:
-                self._getter.wake()
-            if self._putter is not None:
-                self._putter.wake()
+            self._wake_getter()
+            self._wake_putter()
 
     def close_now(self) -> None:
         """End the queue: a parked put and, after what is queued, every `get` raise `QueueClosed`.

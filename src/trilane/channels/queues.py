@@ -9,7 +9,7 @@ one batch.
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _thread import RLock
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
@@ -65,12 +65,13 @@ class LaneQueue(Generic[T]):
         self.name = name
         self.accepts = accepts
         self.on_put = on_put
-        # Guards what other threads touch; never held across an await or while `on_put` runs.
-        self._lock = allocate_lock()
+        # Guards what other threads touch; never held across an await or while `on_put` runs. Re-entrant, because a
+        # signal handler or a finaliser may put or close in the midst of it.
+        self._lock = RLock()
         self._items: deque[T] = deque()
         self._closed = False
         self._loop: EventLoop | None = None
-        self._line: deque[Waiter] = deque()  # readers; the first is woken when there is something to take
+        self._line: deque[Waiter] = deque()  # readers; only the first may take, then it wakes the next
 
     def __len__(self) -> int:
         return len(self._items)
@@ -109,17 +110,17 @@ class LaneQueue(Generic[T]):
             self._items.append(item)
         if self.on_put is not None:
             self.on_put(item)
-        self._call(self._wake_first)
+        self._wake_reader()
 
-    def _call(self, function: Callable[[], None]) -> None:
+    def _wake_reader(self) -> None:
         with self._lock:
             loop = self._loop if self._line else None
         if loop is not None:
-            loop.call(function)
+            loop.call(self._wake_first)
 
     def _wake_first(self) -> None:
         with self._lock:
-            if self._line and self._items:
+            if self._line and (self._items or self._closed):
                 self._line[0].wake()
 
     async def get(self) -> T:
@@ -145,20 +146,19 @@ class LaneQueue(Generic[T]):
 
     def _wait_again(self, old: Waiter | None) -> Waiter:
         """A new waiter at the end of the line, or at the place of the one that was used up. Under the lock."""
-        if self._loop is None:
-            self._loop = running_event_loop()
+        self._loop = running_event_loop()
         waiter = new_waiter()
         if old is None:
             self._line.append(waiter)
         else:
             self._line[self._line.index(old)] = waiter
+        self._wake_first()
         return waiter
 
     def _leave_line(self, waiter: Waiter) -> None:
         with self._lock:
             self._line.remove(waiter)
-            if self._line and self._items:
-                self._line[0].wake()
+            self._wake_first()
 
     def remove(self, item: T) -> bool:
         """Take out this very item, wherever it stands; False if somebody has taken it before."""
@@ -180,12 +180,7 @@ class LaneQueue(Generic[T]):
         """Refuse new items, and let readers end once nothing is left. Idempotent, never waits, from any thread."""
         with self._lock:
             self._closed = True
-        self._call(self._wake_readers)
-
-    def _wake_readers(self) -> None:
-        with self._lock:
-            for waiter in self._line:
-                waiter.wake()
+        self._wake_reader()
 
 
 class RuntimeQueues:

@@ -12,7 +12,7 @@ write, and closing the connection first lets events go to a dead one.
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _thread import RLock
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
@@ -61,8 +61,9 @@ class EventSink(Generic[T]):
         self._write = write
         self._capacity = capacity
         self._write_seconds = write_seconds
-        # Guards what `close` touches from other threads; never held across an await.
-        self._lock = allocate_lock()
+        # Guards what `close` touches from other threads; never held across an await. Re-entrant, because a signal
+        # handler or a finaliser may call `close` in the midst of it; where that matters `_closed` is asked again.
+        self._lock = RLock()
         self._items: deque[tuple[T, Callable[[], bool] | None]] = deque()
         self._closed = False
         self._dropped = 0
@@ -111,21 +112,31 @@ class EventSink(Generic[T]):
             if self._closed:
                 raise self._refusal()
             if not self._line and len(self._items) < self._capacity:
-                self._items.append(entry)
-                self._wake_writer()
+                self._enqueue(entry)
                 return
             waiter = self._wait_here()
             self._line.append(waiter)
+            if self._closed:
+                waiter.wake()
         try:
             await waiter.wait()
             with self._lock:
                 if self._closed:
                     raise self._refusal()
-                self._items.append(entry)
-                self._wake_writer()
+                self._enqueue(entry)
         finally:
             with self._lock:
                 self._leave_line(waiter)
+
+    def _enqueue(self, entry: tuple[T, Callable[[], bool] | None]) -> None:
+        self._items.append(entry)
+        if self._closed:
+            self._drop()
+        self._wake_writer()
+
+    def _drop(self) -> None:
+        self._dropped += len(self._items)
+        self._items.clear()
 
     def _leave_line(self, waiter: Waiter) -> None:
         """Under the lock. A publisher that was cancelled after it was woken passes its place on here."""
@@ -168,8 +179,7 @@ class EventSink(Generic[T]):
                 return
             self._closed = True
             self._error = error
-            self._dropped += len(self._items)
-            self._items.clear()
+            self._drop()
             loop = self._loop
         if loop is not None:
             loop.call(self._wake_all)
@@ -195,7 +205,7 @@ class EventSink(Generic[T]):
                 waiter = self._wait_here()
             self._ending.append(waiter)
             try:
-                # Looked at once more: another thread may have closed the sink before it could see this waiter.
+                # Another thread may have closed the sink before it could see this waiter.
                 if not (self._closed and self._state == "new"):
                     await waiter.wait()
             finally:
@@ -243,6 +253,8 @@ class EventSink(Generic[T]):
                     self._wake_publisher()
                     return entry
                 self._writer = waiter = self._wait_here()
+                if self._closed:
+                    waiter.wake()
             try:
                 await waiter.wait()
             finally:
