@@ -1,0 +1,36 @@
+"""The test kit for agents, plugins and Trilane itself. It needs no test framework; nothing here imports pytest.
+
+Names are imported when they are first used, so a test that needs only a scripted model pays for nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .models import FunctionModel, ScriptedModel, ScriptError, Step, call
+
+__all__ = ["FunctionModel", "ScriptError", "ScriptedModel", "Step", "call"]
+
+_MODULES = {
+    "FunctionModel": "models",
+    "ScriptError": "models",
+    "ScriptedModel": "models",
+    "Step": "models",
+    "call": "models",
+}
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
