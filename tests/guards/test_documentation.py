@@ -1,0 +1,89 @@
+"""A hook, an event, an error or a public name is done when it has its reference entry; a hook also when it has its test."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+import trilane
+from trilane import errors, events, hookspecs
+
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+TESTS = sorted((*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "plugins").glob("*/tests/**/test_*.py")))
+HOOKS = sorted(hookspecs.HOOKS)
+EVENTS = [
+    name
+    for name in events.__all__
+    if isinstance(getattr(events, name), type)
+    and issubclass(getattr(events, name), events.AgentEvent | events.ExtensionEvent)
+]
+
+
+def _page(name: str) -> str:
+    return (REFERENCE / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def anchors(site: Path) -> set[str]:
+    """Every object that the built reference documents, by its full name."""
+    header, packed = re.split(rb"(?<=zlib\.\n)", (site / "objects.inv").read_bytes(), maxsplit=1)
+    assert header.startswith(b"# Sphinx inventory")
+    return {line.split()[0] for line in zlib.decompress(packed).decode().splitlines()}
+
+
+def test_there_is_something_to_document() -> None:
+    assert len(HOOKS) == 27
+    assert len(EVENTS) > 35
+    assert len(errors.__all__) > 25
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_every_hook_has_a_test(hook: str) -> None:
+    named = re.compile(rf"def test_hook_{hook}(_\w+)?\(")
+    assert any(named.search(path.read_text(encoding="utf-8")) for path in TESTS), f"write test_hook_{hook}"
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_every_hook_is_documented(hook: str) -> None:
+    assert re.search(rf"^### `{hook}`", _page("hooks.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_every_event_is_documented(name: str, anchors: set[str]) -> None:
+    assert f"`{name}`" in _page("events.md")
+    assert f"trilane.events.{name}" in anchors
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_every_error_is_documented(name: str, anchors: set[str]) -> None:
+    assert re.search(rf"\b{name}\b", _page("errors.md"))
+    assert f"trilane.errors.{name}" in anchors
+
+
+def test_the_tree_in_the_docstring_of_errors_is_complete() -> None:
+    drawn = re.findall(r"^[│ ├└─]*(\w+(?:Error|Closed))\b", errors.__doc__ or "", re.MULTILINE)
+    assert sorted(drawn) == sorted(errors.__all__)
+
+
+def test_every_public_name_is_documented(anchors: set[str]) -> None:
+    documented = {anchor.rpartition(".")[2] for anchor in anchors}
+    assert [name for name in trilane.__all__ if name not in documented and not name.startswith("__")] == []
+
+
+def test_the_generated_parts_are_up_to_date() -> None:
+    command = [sys.executable, str(ROOT / "docs" / "_generate.py"), "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_pages_load_nothing_from_elsewhere(site: Path) -> None:
+    loads = re.compile(r"""<(?:script|img|iframe)[^>]+src=["']?(?:https?:)?//|<link[^>]+rel=["']?stylesheet[^>]+//""")
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 15
+    assert [str(page.relative_to(site)) for page in pages if loads.search(page.read_text(encoding="utf-8"))] == []

@@ -1,0 +1,78 @@
+"""What is published works when it is installed: the wheels, into empty environments, core first, then each plugin alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Environment
+
+    Fresh = Callable[[], Environment]
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGINS = [path.parent.name for path in sorted((ROOT / "plugins").glob("*/pyproject.toml"))]
+
+#: pluggy, pydantic and anyio, and what these need.
+CORE = {
+    "trilane",
+    "pluggy",
+    "pydantic",
+    "pydantic-core",
+    "annotated-types",
+    "typing-inspection",
+    "typing-extensions",
+    "anyio",
+    "idna",
+}
+
+_PROGRAM = """
+import trilane
+
+class Greeter:
+    name = "greeter"
+    async def call(self, request, emit):
+        return trilane.ModelResponse(parts=(trilane.TextPart(text="hello"),), stop_reason="end_turn")
+
+print(trilane.Agent(Greeter()).run_sync("hi").output, trilane.__file__)
+"""
+
+
+def test_every_package_has_a_wheel(wheels: dict[str, Path]) -> None:
+    assert set(wheels) == {"trilane", *PLUGINS}
+
+
+def test_the_core_alone(wheels: dict[str, Path], environment: Fresh) -> None:
+    alone = environment()
+    alone.install(wheels["trilane"])
+    assert alone.installed() <= CORE
+    said, where = alone.output("python", "-W", "error", "-c", _PROGRAM).split()
+    assert said == "hello"
+    assert Path(where).is_relative_to(alone.where)
+    without_typer = alone.run("trilane", "--help")
+    assert without_typer.returncode != 0
+    assert "trilane[cli]" in without_typer.stdout + without_typer.stderr
+
+
+def test_the_command_line_finds_the_installed_plugins(wheels: dict[str, Path], environment: Fresh) -> None:
+    full = environment()
+    full.install(f"trilane[cli] @ {wheels['trilane'].as_uri()}", *(wheels[name] for name in PLUGINS))
+    assert "run" in full.output("trilane", "--help")
+    listing = full.output("trilane", "plugins", "list")
+    assert [name for name in PLUGINS if name.removeprefix("trilane-") not in listing] == []
+    assert "failed" not in listing
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_plugin_alone_passes_its_own_tests(wheels: dict[str, Path], environment: Fresh, name: str) -> None:
+    alone = environment()
+    alone.install(f"trilane[testing] @ {wheels['trilane'].as_uri()}", wheels[name])
+    assert alone.installed() & set(PLUGINS) == {name}
+    settings = alone.where / "pytest.ini"
+    settings.write_text("[pytest]\naddopts = --import-mode=importlib --strict-markers\n", encoding="utf-8")
+    tests = ROOT / "plugins" / name / "tests"
+    cut = ("-p", "no:cacheprovider", "-c", settings, "--rootdir", tests, "--confcutdir", tests)
+    alone.output("python", "-m", "pytest", "-q", *cut, tests)
