@@ -1,4 +1,4 @@
-"""What several guards look at and what is dear to make: the built documentation and the built wheels, once per session."""
+"""What several guards look at and what is dear to make, once per session: the built documentation, the built wheels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hook, an event, an error or a public name is done when it has its reference entry; a hook also when it has its test."""
+"""A hook, event, error or public name is done when it has its reference entry; a hook also when it has its test."""
 
 from __future__ import annotations
 

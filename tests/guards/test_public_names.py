@@ -78,7 +78,8 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def _is_public(name: str) -> bool:
-    return not name.startswith("_") and name != "log"
+    # Constants that sibling modules share are not an offer to the world; functions, classes and aliases are.
+    return not name.startswith("_") and not name.isupper() and name != "log"
 
 
 def test_the_tree_was_found() -> None:

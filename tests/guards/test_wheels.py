@@ -1,4 +1,4 @@
-"""What is published works when it is installed: the wheels, into empty environments, core first, then each plugin alone."""
+"""What is published works when installed: the wheels, into empty environments, core first, then each plugin alone."""
 
 from __future__ import annotations
 
