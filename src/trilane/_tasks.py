@@ -1,0 +1,440 @@
+"""Tasks, timers and deadlines of a run, the same on asyncio and trio.
+
+On asyncio tasks are plain tasks: a task group waits for every child, and one that swallows each cancel would hold the
+caller for ever. On trio a nursery must own them; each runs in a shielded scope of its own, so that a cancel of the
+caller reaches a run only through the stream, in order. Waiting and waking is in `_backend.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from enum import Enum
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from ._backend import Waiter, current_backend, new_waiter
+
+__all__ = ["Clock", "Ended", "Frame", "TaskHandle", "TaskOwner", "Timers", "Watchdog", "current_clock", "wait_shielded"]
+
+INFINITE = float("inf")
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+
+class Timers:
+    """`now` and `call_at` of the running event loop."""
+
+    __slots__ = ("backend", "call_at", "loop", "now")
+
+    loop: Any
+    now: Callable[[], float]
+    call_at: Callable[[float, Callable[[], None]], Any]
+
+    def __init__(self) -> None:
+        self.backend = current_backend()
+        if self.backend == "asyncio":
+            import asyncio
+
+            self.loop = asyncio.get_running_loop()
+            self.now = self.loop.time
+            self.call_at = self.loop.call_at
+        else:
+            import trio
+
+            self.loop = trio.lowlevel.current_trio_token()
+            self.now = trio.current_time
+            self.call_at = _trio_timers().call_at
+
+
+class _TrioTimer:
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class _TrioTimers:
+    """What asyncio's `call_at` does, for trio: one system task for all runs of an event loop."""
+
+    def __init__(self, trio: Any) -> None:
+        self._trio = trio
+        self._heap: list[tuple[float, int, _TrioTimer]] = []
+        self._order = count()
+        self._waiter: Waiter | None = None
+        trio.lowlevel.spawn_system_task(self._serve, name="trilane timers")
+
+    def call_at(self, when: float, call: Callable[[], None]) -> _TrioTimer:
+        timer = _TrioTimer(call)
+        heappush(self._heap, (when, next(self._order), timer))
+        if self._heap[0][2] is timer and self._waiter is not None:
+            self._waiter.wake()
+        return timer
+
+    async def _serve(self) -> None:
+        trio = self._trio
+        while True:
+            while self._heap and (self._heap[0][2].call is None or self._heap[0][0] <= trio.current_time()):
+                timer = heappop(self._heap)[2]
+                if timer.call is not None:
+                    timer.call()
+            self._waiter = new_waiter()
+            deadline = self._heap[0][0] if self._heap else INFINITE
+            with trio.CancelScope(deadline=deadline):
+                await self._waiter.wait()
+            self._waiter = None
+
+
+_timers_of_run: Any = None
+
+
+def _trio_timers() -> _TrioTimers:
+    global _timers_of_run
+    import trio
+
+    if _timers_of_run is None:
+        _timers_of_run = trio.lowlevel.RunVar("trilane timers")
+    try:
+        found: _TrioTimers = _timers_of_run.get()
+    except LookupError:
+        found = _TrioTimers(trio)
+        _timers_of_run.set(found)
+    return found
+
+
+# ---- tasks -----------------------------------------------------------------------------------------------------------
+
+
+class TaskHandle:
+    """One task of a run."""
+
+    __slots__ = ("_native", "_scope", "cancels", "done", "on_done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.cancels = 0
+        self.on_done: list[Callable[[], None]] = []
+        self._native: Any = None
+        self._scope: Any = None
+
+    def cancel(self) -> None:
+        """Ask the task to end. On asyncio each call is one cancel; on trio the first holds until the end."""
+        if self.done:
+            return
+        self.cancels += 1
+        if self._scope is not None:
+            self._scope.cancel()
+        else:
+            self._native.cancel()
+
+    def _finish(self, _task: object = None) -> None:
+        if not self.done:
+            self.done = True
+            for call in self.on_done:
+                call()
+            self.on_done.clear()
+
+
+class TaskOwner:
+    """Where the tasks of a run (or of a runtime) live."""
+
+    __slots__ = ("_manager", "_nursery", "is_trio", "timers")
+
+    def __init__(self) -> None:
+        self.timers = Timers()
+        self.is_trio = self.timers.backend == "trio"
+        self._manager: Any = None
+        self._nursery: Any = None
+
+    async def open(self) -> None:
+        """On trio, open the nursery: only in a place that `close` is called from in the same task."""
+        if self.is_trio and self._nursery is None:
+            import trio
+
+            self._manager = trio.open_nursery()
+            self._nursery = await self._manager.__aenter__()
+
+    async def close(self) -> None:
+        """On trio, wait for the nursery. Every task in it must have ended or been cancelled."""
+        if self._manager is None:
+            return
+        import trio
+
+        manager, self._manager, self._nursery = self._manager, None, None
+        with trio.CancelScope(shield=True):
+            # Never given the caller's exception: it must come out as it is, not in a group.
+            await manager.__aexit__(None, None, None)
+
+    def spawn(self, function: Callable[..., Awaitable[None]], *args: Any) -> TaskHandle:
+        """Start `function(*args)` in a task of its own. It must not raise."""
+        handle = TaskHandle()
+        if self.is_trio:
+            import trio
+
+            handle._scope = trio.CancelScope(shield=True)
+            self._nursery.start_soon(_run_on_trio, handle, function, args)
+        else:
+            handle._native = task = self.timers.loop.create_task(function(*args))
+            task.add_done_callback(handle._finish)
+        return handle
+
+
+async def _run_on_trio(handle: TaskHandle, function: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+    try:
+        with handle._scope:
+            await function(*args)
+    finally:
+        handle._finish()
+
+
+async def wait_shielded(
+    timers: Timers, is_over: Callable[[], bool], subscribe: Callable[[Waiter], None], deadline: float
+) -> int:
+    """Wait until `is_over()`, through cancels, but not beyond `deadline`.
+
+    `subscribe` is given a waiter to wake whenever `is_over` may have changed. On asyncio the number of cancels that
+    arrived meanwhile is returned; the caller must let one of them take effect. On trio a cancel stays pending anyway.
+    """
+    swallowed = 0
+    while not is_over() and timers.now() < deadline:
+        waiter = new_waiter()
+        subscribe(waiter)
+        timer = timers.call_at(deadline, waiter.wake) if deadline < INFINITE else None
+        try:
+            if timers.backend == "trio":
+                trio = sys.modules["trio"]
+                with trio.CancelScope(shield=True):
+                    await waiter.wait()
+            else:
+                await waiter.wait()
+        except BaseException as error:
+            import asyncio
+
+            if not isinstance(error, asyncio.CancelledError):
+                raise
+            swallowed += 1
+        finally:
+            if timer is not None:
+                timer.cancel()
+    return swallowed
+
+
+# ---- deadlines -------------------------------------------------------------------------------------------------------
+
+
+class Ended(Enum):
+    """How a bounded part ended, as `Clock.pop` finds it."""
+
+    OK = "ok"
+    ERROR = "error"
+    TIMED_OUT = "timed_out"
+    ASKED = "asked"  # a cancel that the run was asked for: it must go on outwards
+    FATAL = "fatal"  # KeyboardInterrupt or SystemExit: it must go on outwards too
+    FAKED = "faked"  # a cancellation nobody asked for: the failure of whoever raised it
+
+
+class Frame:
+    """One bounded part: a hook, a tool, a model call, a run."""
+
+    __slots__ = ("deadline", "fired", "scope")
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.fired = 0
+        self.scope: Any = None
+
+
+class Watchdog:
+    """Cancels whatever outlives its deadline: one timer for a run, moved only when a nearer deadline comes up."""
+
+    __slots__ = ("_clocks", "_next", "_timer", "timers")
+
+    #: A part that swallowed its cancel gets another one after so many seconds.
+    AGAIN_SECONDS = 0.05
+
+    def __init__(self, timers: Timers) -> None:
+        self.timers = timers
+        self._clocks: list[Clock] = []
+        self._next = INFINITE
+        self._timer: Any = None
+
+    def watch(self, deadline: float) -> None:
+        """Make sure to look again at `deadline`."""
+        if deadline < self._next:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._next = deadline
+            self._timer = self.timers.call_at(deadline, self._fire)
+
+    def stop(self) -> None:
+        """Never fire again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._next = -INFINITE
+
+    def hurry(self) -> None:
+        """Let every deadline be now."""
+        now = self.timers.now()
+        for clock in self._clocks:
+            for frame in clock.frames:
+                frame.deadline = min(frame.deadline, now)
+        self.watch(now)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._next = INFINITE
+        now = self.timers.now()
+        nearest = INFINITE
+        for clock in self._clocks:
+            if clock.paused:
+                continue
+            for frame in clock.frames:
+                if frame.deadline <= now:
+                    clock.interrupt(frame)
+                    frame.deadline = now + self.AGAIN_SECONDS
+                    nearest = min(nearest, frame.deadline)
+                    break
+                nearest = min(nearest, frame.deadline)
+        if nearest < INFINITE:
+            self.watch(nearest)
+
+
+current_clock: ContextVar[Clock] = ContextVar("trilane_clock")
+"""The clock of the task that runs."""
+
+
+class Clock:
+    """The bounded parts that a task is in, outermost first. It stands still while the task waits for the outside."""
+
+    __slots__ = ("_asyncio", "_now", "_task", "_trio", "baseline", "frames", "paused", "watchdog")
+
+    def __init__(self, watchdog: Watchdog) -> None:
+        self.watchdog = watchdog
+        self._now = watchdog.timers.now
+        self.frames: list[Frame] = []
+        self.paused = 0
+        self.baseline = 0
+        self._task: Any = None
+        self._trio: Any = sys.modules.get("trio") if watchdog.timers.backend == "trio" else None
+        self._asyncio: Any = None if self._trio else sys.modules["asyncio"]
+
+    def start(self) -> None:
+        """Begin, in the task itself."""
+        if self._asyncio is not None:
+            self._task = self._asyncio.current_task()
+            self.baseline = self._task.cancelling()
+        self.watchdog._clocks.append(self)
+        current_clock.set(self)
+
+    def end(self) -> None:
+        """The task ends."""
+        self.watchdog._clocks.remove(self)
+
+    def accept_cancels(self) -> None:
+        """Cancels that have arrived so far are known and dealt with; only later ones count as asked for."""
+        if self._task is not None:
+            self.baseline = self._task.cancelling()
+
+    def push(self, seconds: float | None) -> Frame:
+        """Enter a part that may take `seconds`; None for no limit. Must be left by `pop` in the same task."""
+        deadline = INFINITE if seconds is None else self._now() + seconds
+        frame = Frame(deadline)
+        self.frames.append(frame)
+        if self._trio is not None:
+            frame.scope = self._trio.CancelScope()
+            frame.scope.__enter__()
+        watchdog = self.watchdog
+        if deadline < watchdog._next:
+            watchdog.watch(deadline)
+        return frame
+
+    def pop(self, frame: Frame, error: BaseException | None) -> Ended:
+        """Leave the part, with what it raised, and say how it ended."""
+        self.frames.pop()
+        if frame.scope is not None:
+            return self._pop_trio(frame, error)
+        if frame.fired:
+            for _ in range(frame.fired):
+                self._task.uncancel()
+        elif error is None:
+            return Ended.OK
+        return self.classify(error, timed_out=frame.fired > 0)
+
+    def _pop_trio(self, frame: Frame, error: BaseException | None) -> Ended:
+        scope = frame.scope
+        if error is None:
+            scope.__exit__(None, None, None)
+            return Ended.TIMED_OUT if frame.fired else Ended.OK
+        try:
+            caught = scope.__exit__(type(error), error, error.__traceback__)
+        except BaseException as left:
+            error, caught = left, False
+        if caught or scope.cancelled_caught:
+            return Ended.TIMED_OUT
+        return self.classify(error, timed_out=frame.fired > 0)
+
+    def classify(self, error: BaseException | None, *, timed_out: bool = False) -> Ended:
+        """What kind of end `error` is, for a part that has no deadline of its own or whose deadline has passed."""
+        if isinstance(error, Exception):
+            return Ended.TIMED_OUT if timed_out else Ended.ERROR
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            return Ended.FATAL
+        if self._trio is not None:
+            if isinstance(error, self._trio.Cancelled) or _holds(error, self._trio.Cancelled):
+                return Ended.ASKED
+        elif isinstance(error, self._asyncio.CancelledError):
+            if self._task.cancelling() > self.baseline:
+                return Ended.ASKED
+            return Ended.TIMED_OUT if timed_out else Ended.FAKED
+        if timed_out:
+            return Ended.TIMED_OUT
+        return Ended.FAKED if type(error).__name__ in ("CancelledError", "Cancelled") else Ended.ERROR
+
+    def exclude(self, frame: Frame) -> float:
+        """Stop the clock of one part only (an `around_` hook inside its `call_next`); give the result to `include`."""
+        left = frame.deadline - self._now()
+        frame.deadline = INFINITE
+        return left
+
+    def include(self, frame: Frame, left: float) -> None:
+        """Start the clock of the part again, with the time it had left."""
+        frame.deadline = self._now() + left
+        if frame.deadline < self.watchdog._next:
+            self.watchdog.watch(frame.deadline)
+
+    def interrupt(self, frame: Frame) -> None:
+        """Cancel the part `frame` stands for."""
+        frame.fired += 1
+        if frame.scope is not None:
+            frame.scope.cancel()
+        else:
+            self._task.cancel()
+
+    def pause(self) -> float:
+        """Stand still, until `resume` is given what this returns."""
+        self.paused += 1
+        return self._now()
+
+    def resume(self, since: float) -> None:
+        """Go on: the time since `pause` does not count."""
+        self.paused -= 1
+        if self.paused:
+            return
+        waited = self._now() - since
+        watchdog = self.watchdog
+        for frame in self.frames:
+            frame.deadline += waited
+            if frame.deadline < watchdog._next:
+                watchdog.watch(frame.deadline)
+
+
+def _holds(error: BaseException | None, kind: type[BaseException]) -> bool:
+    """True if `error` is a group with nothing but `kind` in it: what a nursery makes of a cancel."""
+    return isinstance(error, BaseExceptionGroup) and error.split(kind)[1] is None

@@ -1,0 +1,370 @@
+"""Where sessions live: the `SessionStore` protocol, the records a session consists of, and the in-memory store.
+
+A session is a list of records that only grows. `SessionView` folds them into what a model sees. What a run writes, and
+when, is in `_core.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias, Union
+
+from ._records import Record, adapter
+from .errors import SessionConflictError
+from .messages import (
+    AssistantMessage,
+    Effect,
+    Message,
+    ToolMessage,
+    ToolResult,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+else:
+    JsonValue = "JsonValue"
+
+__all__ = [
+    "CallFinished",
+    "CallStarted",
+    "InMemoryStore",
+    "Lease",
+    "MessageHidden",
+    "MessageStored",
+    "QuestionClosed",
+    "QuestionStored",
+    "RunEnded",
+    "SessionPage",
+    "SessionRecord",
+    "SessionStore",
+    "SessionView",
+    "ViewReplaced",
+    "record_from_json",
+]
+
+INTERRUPTED = "interrupted, result did not reach the store"
+
+
+class MessageStored(Record):
+    """A message was added to the history. Results of tools are in `CallFinished` records."""
+
+    kind: Literal["message"] = "message"
+    version: int = 1
+    run_id: str
+    message: Message
+
+
+class CallStarted(Record):
+    """A tool call was about to run. `key` is the same at every attempt; what ran is known from `arguments_hash`."""
+
+    kind: Literal["call_started"] = "call_started"
+    version: int = 1
+    run_id: str
+    message_id: str
+    call_id: str
+    key: str
+    arguments_hash: str = ""
+    effect: Effect = "unsafe"
+    attempt: int = 1
+
+
+class CallFinished(Record):
+    """A tool call of message `message_id` has its result."""
+
+    kind: Literal["call_finished"] = "call_finished"
+    version: int = 1
+    run_id: str
+    message_id: str
+    result: ToolResult
+
+
+class MessageHidden(Record):
+    """A message stays in the raw history, but models do not see it any more."""
+
+    kind: Literal["message_hidden"] = "message_hidden"
+    version: int = 1
+    run_id: str
+    message_id: str
+    reason: str = ""
+
+
+class ViewReplaced(Record):
+    """From here on models see `messages` instead of everything before: a compaction."""
+
+    kind: Literal["view_replaced"] = "view_replaced"
+    version: int = 1
+    run_id: str
+    messages: tuple[Message, ...]
+    reason: str = ""
+
+
+class QuestionStored(Record):
+    """A question was opened. `question` is its JSON form."""
+
+    kind: Literal["question"] = "question"
+    version: int = 1
+    run_id: str
+    question: dict[str, JsonValue]
+
+
+class QuestionClosed(Record):
+    """A question was answered (`status` accepted, with its payload) or withdrawn."""
+
+    kind: Literal["question_closed"] = "question_closed"
+    version: int = 1
+    run_id: str
+    question_id: str
+    status: str
+    payload: JsonValue = None
+
+
+class RunEnded(Record):
+    """A run has ended."""
+
+    kind: Literal["run_ended"] = "run_ended"
+    version: int = 1
+    run_id: str
+    status: Literal["completed", "failed", "cancelled", "timed_out", "suspended"]
+    usage: Usage = Usage()
+    turns: int = 0
+
+
+SessionRecord: TypeAlias = Union[  # noqa: UP007  (pydantic needs the discriminator on a Union)
+    MessageStored,
+    CallStarted,
+    CallFinished,
+    MessageHidden,
+    ViewReplaced,
+    QuestionStored,
+    QuestionClosed,
+    RunEnded,
+]
+
+
+def record_from_json(data: str | bytes) -> SessionRecord:
+    """The record that `to_json` of any record class wrote.
+
+    Raises:
+        pydantic.ValidationError: `data` is not a record.
+    """
+    from pydantic import Field
+
+    record: SessionRecord = adapter(Annotated[SessionRecord, Field(discriminator="kind")]).validate_json(data)
+    return record
+
+
+class SessionPage(Record):
+    """Part of a session: `records`, and the `version` of the whole session, which is how many records it has."""
+
+    records: tuple[SessionRecord, ...]
+    version: int
+
+
+class Lease(Protocol):
+    """The right to append to one session. Ends with its context, or when it is not renewed in time."""
+
+    @property
+    def session(self) -> str:
+        """The session it is for."""
+        ...
+
+    @property
+    def is_valid(self) -> bool:
+        """False once it ran out or was taken back; the store then refuses to append under it."""
+        ...
+
+
+class SessionStore(Protocol):
+    """Keeps sessions. One run at a time holds a session's lease and appends to it."""
+
+    def lease(self, session: str, *, ttl_seconds: float) -> AbstractAsyncContextManager[Lease]:
+        """The right to append to `session`, renewed until the context is left.
+
+        Raises:
+            SessionBusyError: on entering, if another run holds it.
+        """
+        ...
+
+    async def load(self, session: str, *, after: int = 0, limit: int | None = None) -> SessionPage:
+        """Records `after` a version, at most `limit`; a session nobody wrote to is empty."""
+        ...
+
+    async def append(
+        self, session: str, records: Sequence[SessionRecord], *, expected_version: int, lease: Lease
+    ) -> int:
+        """Add all records or none, and return the new version.
+
+        Raises:
+            SessionConflictError: the session has another version, or the lease is not valid any more.
+        """
+        ...
+
+
+class SessionView:
+    """The history of a session as models see it, folded from its records.
+
+    `log` only grows, so that a run, its requests and its result can share it and remember a length. Whatever must
+    change what is in it (a hidden message, a compaction, a plugin's edit) makes a new list.
+    """
+
+    __slots__ = ("_open", "log", "results", "version")
+
+    def __init__(self) -> None:
+        self.log: list[Message] = []
+        self.version = 0
+        self.results: dict[str, ToolResult] = {}
+        self._open: AssistantMessage | None = None  # the last message with calls, while its results come in
+
+    def apply(self, record: SessionRecord) -> None:
+        """Fold one more record in."""
+        self.version += 1
+        if record.kind == "message":
+            self._answer_open()
+            self.log.append(record.message)
+            if record.message.kind == "assistant" and record.message.calls:
+                self._open = record.message
+        elif record.kind == "call_finished":
+            if self._open is not None and record.message_id == self._open.id:
+                self.results[record.result.call_id] = record.result
+                if len(self.results) == len(self._open.calls):
+                    self._answer_open()
+        elif record.kind == "message_hidden":
+            self._answer_open()
+            self.log = [message for message in self.log if message.id != record.message_id]
+        elif record.kind == "view_replaced":
+            self._open = None
+            self.results = {}
+            self.log = list(record.messages)
+
+    def replace_last(self, message: AssistantMessage) -> None:
+        """Put `message` in the place of the last one, which was applied a moment ago and is not stored yet."""
+        self.log[-1] = message
+        self._open = message if message.calls else None
+
+    def copy(self) -> SessionView:
+        """A view of its own that starts from this one."""
+        twin = SessionView()
+        twin.log, twin.version, twin.results, twin._open = list(self.log), self.version, dict(self.results), self._open
+        return twin
+
+    def close(self) -> None:
+        """Answer calls that have no stored result; to be called when all records were applied."""
+        self._answer_open()
+
+    @property
+    def unanswered(self) -> AssistantMessage | None:
+        """The last message, if some of its calls have no stored result."""
+        return self._open
+
+    def _answer_open(self) -> None:
+        message = self._open
+        if message is None:
+            return
+        self._open = None
+        found, self.results = self.results, {}
+        results = [
+            found.get(call.id) or ToolResult(call_id=call.id, content=INTERRUPTED, outcome="interrupted")
+            for call in message.calls
+        ]
+        self.log.append(ToolMessage(id=f"{message.id}-results", results=tuple(results)))
+
+
+class _MemoryLease:
+    __slots__ = ("is_valid", "session")
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        self.is_valid = True
+
+
+class _MemorySession:
+    __slots__ = ("records", "view")
+
+    def __init__(self) -> None:
+        self.records: list[SessionRecord] = []
+        self.view = SessionView()
+
+
+class InMemoryStore:
+    """Sessions in this process's memory: the default store.
+
+    It needs no leases, for the claim that every run makes on its session within the process is enough, and it
+    appends without waiting (`append_now`), which spares a run its shields and time limits around every write.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, _MemorySession] = {}
+
+    def sessions(self) -> tuple[str, ...]:
+        """Ids of all sessions, oldest first."""
+        return tuple(self._sessions)
+
+    def delete(self, session: str) -> bool:
+        """Forget a session; False if there was none."""
+        return self._sessions.pop(session, None) is not None
+
+    @asynccontextmanager
+    async def lease(self, session: str, *, ttl_seconds: float) -> AsyncIterator[Lease]:
+        """The right to append to `session`."""
+        lease = _MemoryLease(session)
+        try:
+            yield lease
+        finally:
+            lease.is_valid = False
+
+    async def load(self, session: str, *, after: int = 0, limit: int | None = None) -> SessionPage:
+        """Records `after` a version, at most `limit`."""
+        found = self._sessions.get(session)
+        records = found.records if found else []
+        end = len(records) if limit is None else after + limit
+        return SessionPage(records=tuple(records[after:end]), version=len(records))
+
+    async def append(
+        self, session: str, records: Sequence[SessionRecord], *, expected_version: int, lease: Lease
+    ) -> int:
+        """Add all records or none, and return the new version.
+
+        Raises:
+            SessionConflictError: the session has another version, or the lease is not valid any more.
+        """
+        if not lease.is_valid:
+            raise SessionConflictError(f"session {session!r}: the lease is not valid any more; nothing was written")
+        return self.append_now(session, records, expected_version=expected_version)
+
+    def open_now(self, session: str) -> SessionView:
+        """The view of `session`, shared with whoever asks: append through `append_now` only."""
+        found = self._sessions.get(session)
+        if found is None:
+            found = self._sessions[session] = _MemorySession()
+        return found.view
+
+    def reload_now(self, session: str) -> None:
+        """Fold the view of `session` from its records again, after a run recorded what could not be stored."""
+        found = self._sessions.get(session)
+        if found is not None:
+            found.view = SessionView()
+            for record in found.records:
+                found.view.apply(record)
+
+    def append_now(self, session: str, records: Sequence[SessionRecord], *, expected_version: int) -> int:
+        """`append`, without waiting.
+
+        Raises:
+            SessionConflictError: the session has another version.
+        """
+        found = self._sessions.get(session)
+        if found is None:
+            found = self._sessions[session] = _MemorySession()
+        stored = found.records
+        if len(stored) != expected_version:
+            raise SessionConflictError(
+                f"session {session!r} has version {len(stored)}, not {expected_version}: somebody else wrote to it. "
+                "Nothing was written; load it again."
+            )
+        stored.extend(records)
+        return len(stored)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an InMemoryStore lives in its process and cannot be pickled or copied; share it by reference")
