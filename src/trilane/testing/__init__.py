@@ -8,16 +8,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .events import assert_events, check_events
+    from .history import assert_history, check_history
     from .models import FunctionModel, ScriptedModel, ScriptError, Step, call
 
-__all__ = ["FunctionModel", "ScriptError", "ScriptedModel", "Step", "call"]
+__all__ = [
+    "FunctionModel",
+    "ScriptError",
+    "ScriptedModel",
+    "Step",
+    "assert_events",
+    "assert_history",
+    "call",
+    "check_events",
+    "check_history",
+]
 
 _MODULES = {
     "FunctionModel": "models",
     "ScriptError": "models",
     "ScriptedModel": "models",
     "Step": "models",
+    "assert_events": "events",
+    "assert_history": "history",
     "call": "models",
+    "check_events": "events",
+    "check_history": "history",
 }
 
 
