@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,8 +16,11 @@ from hypothesis import strategies as st
 from trilane.errors import ToolError
 from trilane_files.bounded import RESULT_CHARACTERS, Deadline
 from trilane_files.confine import Root
-from trilane_files.decoding import NotTextError, TextPieces
+from trilane_files.counting import count_words
+from trilane_files.decoding import Encoding, NotTextError, TextPieces
+from trilane_files.describing import file_info
 from trilane_files.reading import MOST_LINES, read_file
+from trilane_files.searching import search_text
 
 Write = Callable[..., Path]
 _CONTINUE = re.compile(r"\[lines .*; continue with offset=(\d+)(?:, column=(\d+))?\]\Z")
@@ -188,6 +192,31 @@ def test_utf_16_is_recognised(root: Root, write: Write) -> None:
     with pytest.raises(NotTextError, match=r"'a\.txt' is UTF-16 text\. Call again with encoding='utf-16'\."):
         read_file(root, "a.txt")
     assert read_file(root, "a.txt", encoding="utf-16") == "one\ntwo\n"
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    content=st.one_of(st.binary(max_size=100), st.text(max_size=40).map(str.encode)),
+    encoding=st.sampled_from(get_args(Encoding)),
+    offset=st.integers(1, 4),
+    column=st.integers(1, 4),
+)
+def test_any_bytes_become_valid_text_or_an_explanation(
+    root: Root, write: Write, content: bytes, encoding: Encoding, offset: int, column: int
+) -> None:
+    write("a.txt", content)
+    calls: list[Callable[[], object]] = [
+        lambda: read_file(root, "a.txt", offset=offset, column=column, encoding=encoding),
+        lambda: count_words(root, "a.txt", encoding=encoding),
+        lambda: search_text(root, "a", encoding=encoding),
+        lambda: file_info(root, "a.txt"),
+    ]
+    for call in calls:
+        try:
+            text = str(call())
+        except ToolError as error:
+            text = str(error)
+        assert text.encode()
 
 
 def test_a_line_that_is_not_reached_in_time_is_told(root: Root, write: Write, passed: Deadline) -> None:

@@ -20,10 +20,10 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def project(write: Write, root: Root) -> Root:
-    write("README.md", "# Title\n\nUse a.b() here.\r\n  indented TODO: more\n")
+    write("README.md", "# Title\n\nUse a.b() here.\r\n  indented TASK: more\n")
     write("src/app.py", "def axb():\n    return 'a.b()'\n")
-    write(".git/log", "TODO: hidden\n")
-    write("data.bin", b"TODO\0")
+    write(".git/log", "TASK: hidden\n")
+    write("data.bin", b"TASK\0")
     return root
 
 
@@ -36,8 +36,8 @@ def test_plain_text_is_found_with_path_and_line(project: Root) -> None:
         "src/app.py:2:     return 'a.b()'",
         _BINARY,
     ]
-    assert search_text(project, "todo") == f"No line matches 'todo' in the 2 files searched. {_IGNORED}\n{_BINARY}"
-    assert search_text(project, "todo", ignore_case=True).startswith("README.md:4:   indented TODO: more\n")
+    assert search_text(project, "task") == f"No line matches 'task' in the 2 files searched. {_IGNORED}\n{_BINARY}"
+    assert search_text(project, "task", ignore_case=True).startswith("README.md:4:   indented TASK: more\n")
 
 
 _IGNORED = "Hidden and vendor folders (1) were not looked into; include_ignored=True looks into them."
@@ -45,12 +45,12 @@ _IGNORED = "Hidden and vendor folders (1) were not looked into; include_ignored=
 
 def test_files_are_chosen_by_pattern_and_path(project: Root) -> None:
     assert search_text(project, "a", pattern="*.py", path="src").splitlines()[0] == "src/app.py:1: def axb():"
-    assert search_text(project, "TODO", path="README.md") == "README.md:4:   indented TODO: more"
-    assert search_text(project, "TODO", include_ignored=True).startswith(".git/log:1: TODO: hidden\nREADME.md:4:")
+    assert search_text(project, "TASK", path="README.md") == "README.md:4:   indented TASK: more"
+    assert search_text(project, "TASK", include_ignored=True).startswith(".git/log:1: TASK: hidden\nREADME.md:4:")
     with pytest.raises(ToolError, match="is binary, not text"):
-        search_text(project, "TODO", path="data.bin")
+        search_text(project, "TASK", path="data.bin")
     with pytest.raises(ToolError, match="There is no 'gone'"):
-        search_text(project, "TODO", path="gone")
+        search_text(project, "TASK", path="gone")
 
 
 def test_regular_expressions(project: Root) -> None:
