@@ -1,0 +1,29 @@
+"""Entry point of the `trilane` script and of `python -m trilane`. The commands are in `cli/`."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; exits with status 2 and the line to type if its extra is not installed."""
+    try:
+        import typer  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "typer":
+            raise
+        print(
+            "trilane: the command line needs the package typer, which is not installed. "
+            "Install it with: pip install 'trilane[cli]'",
+            file=sys.stderr,
+        )
+        raise SystemExit(2) from None
+    from .cli.app import run_app
+
+    raise SystemExit(run_app())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The commands, put together. Imports typer and the files of the commands, which import nothing heavy either."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from .plugins import plugins_app
+from .run import run_command
+from .schema import schema_command
+
+__all__ = ["app", "run_app"]
+
+app = typer.Typer(
+    name="trilane",
+    help="Run an agent on a request, and look at the plugins it uses.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        print(f"trilane {version('trilane')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    pass
+
+
+app.command("run")(run_command)
+app.add_typer(plugins_app, name="plugins")
+app.command("schema")(schema_command)
+
+
+def run_app(args: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status; never a traceback for what a user can cause."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # lone surrogates and narrow encodings must not end a run
+            stream.reconfigure(errors="replace")
+    try:
+        app(list(args) if args is not None else None, prog_name="trilane")
+    except SystemExit as stop:
+        return _flushed(stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1)
+    except KeyboardInterrupt:
+        print("trilane: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return _quiet_pipe()
+    return _flushed(0)
+
+
+def _flushed(status: int) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _quiet_pipe()
+    return status
+
+
+def _quiet_pipe() -> int:
+    """Whoever read the output has gone, as with `| head`. The interpreter must not try to flush what is left."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    return 141

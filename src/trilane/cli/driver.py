@@ -1,0 +1,132 @@
+"""Driving one run from the command line: its events to a renderer, its questions to somebody, signals to its end.
+
+What a run looks like is in `rendering.py` and `terminal.py`; what the options mean is in `run.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from trilane.errors import RunCancelledError
+from trilane.events import Question, ReplyRequested
+
+from .answers import Answers, NobodyAnswers, approval
+from .interrupts import Interrupts
+from .rendering import Renderer
+from .tally import Tally
+
+if TYPE_CHECKING:
+    from trilane.agent import RunStream
+    from trilane.result import RunResult
+
+__all__ = ["Outcome", "drive"]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended, for the exit status.
+
+    Attributes:
+        result: What the run returned, if it got as far as having a result.
+        error: What it raised.
+        exit_status: 0, 1, or 128 and the number of the signal that ended it.
+    """
+
+    result: RunResult[Any] | None = None
+    error: BaseException | None = None
+    exit_status: int = 0
+    tally: Tally = field(default_factory=Tally)
+
+
+async def drive(start: Callable[[], RunStream[Any]], renderer: Renderer, answers: Answers) -> Outcome:
+    """Work the run that `start` makes to its end.
+
+    Raises:
+        BrokenPipeError: nobody reads the output any more; the run has been stopped.
+    """
+    outcome = Outcome()
+    try:
+        async with start() as run:
+            with _interrupts(run, renderer, outcome.tally) as interrupts:
+                try:
+                    async for event in run:
+                        outcome.tally.add(event)
+                        renderer.show(event)
+                        if isinstance(event, ReplyRequested):
+                            await _answer(run, event.question, renderer, answers, interrupts)
+                except RunCancelledError as error:
+                    outcome.error = error
+                if interrupts.exit_status:
+                    await run.close()
+                    outcome.exit_status = interrupts.exit_status
+            outcome.result = run.result
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        outcome.error = error
+        outcome.result = getattr(error, "result", None) or outcome.result
+    finally:
+        renderer.close()
+    if outcome.exit_status:
+        renderer.note(_summary(outcome.error, outcome.tally))
+    elif outcome.error is not None:
+        outcome.exit_status = 1
+    return outcome
+
+
+def _interrupts(run: RunStream[Any], renderer: Renderer, tally: Tally) -> Interrupts:
+    def first() -> None:
+        renderer.note("stopping at the next boundary; press Ctrl-C again to stop at once")
+
+    def give_up() -> None:
+        renderer.close()
+        renderer.note(_summary(None, tally))
+
+    return Interrupts(run, on_first=first, on_give_up=give_up)
+
+
+def _summary(error: BaseException | None, tally: Tally) -> str:
+    reason = str(error) if isinstance(error, RunCancelledError) and str(error) else "interrupted by Ctrl-C"
+    return "\n".join([f"{reason[0].upper()}{reason[1:]}.", *tally.lines()])
+
+
+async def _answer(
+    run: RunStream[Any], question: Question, renderer: Renderer, answers: Answers, interrupts: Interrupts
+) -> None:
+    """Hold the event while somebody answers: nothing else may write on the terminal, and the tools go on meanwhile."""
+    renderer.pause()
+    try:
+        asking = asyncio.ensure_future(answers.answer(question, lambda payload: run.reply(question.id, payload)))
+        stopped = asyncio.ensure_future(interrupts.interrupted.wait())
+        try:
+            await asyncio.wait({asking, stopped}, timeout=_seconds_left(question), return_when=asyncio.FIRST_COMPLETED)
+            late = "" if stopped.done() else "nobody answered in time"
+            note = asking.result() if asking.done() else late
+        except NobodyAnswers as error:
+            note = str(error)
+            _decline(run, question, note)
+        finally:
+            for task in (asking, stopped):
+                task.cancel()
+    finally:
+        renderer.resume()
+    if note:
+        renderer.note(note)
+
+
+def _decline(run: RunStream[Any], question: Question, reason: str) -> None:
+    """Nobody can answer: an approval is denied, and a run that waits for anything else would wait for ever."""
+    if question.kind == "approval":
+        run.reply(question.id, approval(False, reason))
+    else:
+        run.stop(f"{question.asked_by or 'a tool'} asked {question.prompt!r}, and {reason}")
+
+
+def _seconds_left(question: Question) -> float | None:
+    if question.expires is None:
+        return None
+    return max((question.expires - datetime.now(UTC)).total_seconds(), 0.0)

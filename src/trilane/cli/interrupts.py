@@ -1,0 +1,109 @@
+"""Ctrl-C and termination while a run is on: once politely, twice at once.
+
+The handler is a plain `signal.signal` one and only hands the news to the event loop: with asyncio's own
+`add_signal_handler` a plugin that blocks the loop would make Ctrl-C do nothing at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from trilane.agent import RunStream
+
+__all__ = ["Interrupts"]
+
+_SIGNALS = {signal.SIGINT: "interrupted by Ctrl-C", signal.SIGTERM: "terminated by a signal"}
+
+
+class Interrupts:
+    """Context manager: while it is entered, signals stop `run`.
+
+    The first signal calls `run.stop(reason)` and, if the run has not ended `patience_seconds` later, `run.close()`. The
+    second closes at once and gives up `last_seconds` later whatever has not ended by then; if the loop has not even
+    noticed the first one, or at the third, the process ends there and then.
+
+    Attributes:
+        reason: Why the run was stopped; empty while no signal has come.
+        exit_status: 128 and the number of the signal; 0 while no signal has come.
+        interrupted: Set by the first signal.
+    """
+
+    def __init__(
+        self,
+        run: RunStream[Any],
+        *,
+        on_first: Callable[[], None],
+        on_give_up: Callable[[], None],
+        patience_seconds: float = 0.5,
+        last_seconds: float = 0.3,
+    ) -> None:
+        self.reason = ""
+        self.exit_status = 0
+        self.interrupted = asyncio.Event()
+        self._run = run
+        self._on_first = on_first
+        self._on_give_up = on_give_up
+        self._patience_seconds = patience_seconds
+        self._last_seconds = last_seconds
+        self._loop = asyncio.get_running_loop()
+        self._count = 0
+        self._noticed = 0
+        self._timers: list[asyncio.TimerHandle] = []
+        self._closing: asyncio.Task[None] | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in _SIGNALS:
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        for timer in self._timers:
+            timer.cancel()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Runs between two instructions of the main thread, whatever that is doing."""
+        self._count += 1
+        if self._count >= 3 or (self._count == 2 and not self._noticed):
+            # Printing here could interrupt another print half-way; the cursor may be hidden.
+            os.write(2, b"\x1b[?25h\n" if os.isatty(2) else b"\n")
+            os.write(2, b"trilane: stopped at once; what was running was left as it was\n")
+            os._exit(128 + number)
+        self._loop.call_soon_threadsafe(self._notice, number)
+
+    def _notice(self, number: int) -> None:
+        self._noticed += 1
+        if self._noticed == 1:
+            self.reason = _SIGNALS[signal.Signals(number)]
+            self.exit_status = 128 + number
+            self.interrupted.set()
+            self._on_first()
+            self._run.stop(self.reason)
+            self._timers.append(self._loop.call_later(self._patience_seconds, self._close))
+        else:
+            self._timers.append(self._loop.call_later(self._last_seconds, self._give_up))
+            self._close()
+
+    def _close(self) -> None:
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close_run())
+
+    async def _close_run(self) -> None:
+        try:
+            await self._run.close()
+        except Exception:  # the run's own ending reports what went wrong; this task only asked for it
+            pass
+
+    def _give_up(self) -> None:
+        self._on_give_up()
+        os._exit(self.exit_status)

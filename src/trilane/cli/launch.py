@@ -1,0 +1,196 @@
+"""From the options of `trilane run` to a finished run and its exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any
+
+from trilane.config import Limits
+from trilane.errors import TrilaneError, UnknownModelError
+
+from .answers import Answers, TerminalLines, can_prompt
+from .choice import ModelChoice, choose_model
+from .driver import Outcome, drive
+from .rendering import JsonRenderer, PlainRenderer, Renderer, say
+from .text import error_paragraph
+
+if TYPE_CHECKING:
+    from trilane.agent import Agent
+
+__all__ = ["Launch", "UsageError", "launch"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """The options of `trilane run`, as they were given."""
+
+    request: str
+    model: str = ""
+    session: str = ""
+    root: str = ""
+    plugin_options: tuple[str, ...] = ()
+    max_turns: int | None = None
+    approve: bool | None = None
+    json_lines: bool = False
+    verbose: bool = False
+    stats: bool = False
+    debug: bool = False
+
+
+class UsageError(TrilaneError):
+    """The command line cannot be used as it is; exit status 2."""
+
+
+def launch(options: Launch) -> int:
+    """Work the request and return the exit status.
+
+    Raises:
+        BrokenPipeError: nobody reads the output any more.
+        KeyboardInterrupt: Ctrl-C before the run had begun.
+    """
+    try:
+        text = _request_text(options.request)
+        blocked = _blocked(options.plugin_options)
+        _set_root(options.root)
+        encoding = "utf-8" if options.json_lines else sys.stdout.encoding
+        with _OwnStdout(separate=options.json_lines or not sys.stdout.isatty(), encoding=encoding) as out:
+            return _work(text, blocked, options, out)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return report(error, debug=options.debug)
+
+
+def report(error: BaseException, *, debug: bool) -> int:
+    """One readable paragraph on stderr, after the traceback if it was asked for; returns the exit status."""
+    if debug:
+        import traceback
+
+        say("".join(traceback.format_exception(error)).rstrip())
+    hint = "" if debug or isinstance(error, TrilaneError) else " Run again with --debug for the traceback."
+    say(f"trilane: {error_paragraph(error)}{hint}")
+    return 2 if isinstance(error, (UsageError, UnknownModelError)) else 1
+
+
+def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) -> int:
+    import asyncio
+
+    agent, choice = _agent(options.model, blocked)
+    renderer = _renderer(out, options)
+    if options.verbose or not choice.is_default:
+        say(f"model {choice.model}: {choice.reason}")
+    run_options: dict[str, Any] = {"session": options.session or None}
+    if options.max_turns is not None:
+        run_options["limits"] = Limits(turns=options.max_turns)
+
+    async def work() -> Outcome:
+        answers = Answers(approve=options.approve, lines=TerminalLines() if can_prompt() else None)
+        try:
+            return await drive(lambda: agent.stream(text, **run_options), renderer, answers)
+        finally:
+            await agent.aclose()
+
+    outcome = asyncio.run(work())
+    status = outcome.exit_status
+    if status == 1 and outcome.error is not None:
+        status = report(outcome.error, debug=options.debug)
+    if options.stats and outcome.result is not None:
+        from .stats import stats_lines
+
+        say("\n".join(stats_lines(outcome.result)))
+    return status
+
+
+def _request_text(request: str) -> str:
+    """The request, from standard input if it is `-`."""
+    if request == "-":
+        if sys.stdin is None:
+            raise UsageError("the request should come from standard input, but that is closed")
+        request = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if not request.strip():
+        raise UsageError('the request is empty; say what to do, for example: trilane run "Which files are there?"')
+    return request
+
+
+def _blocked(options: tuple[str, ...]) -> tuple[str, ...]:
+    names = []
+    for option in options:
+        name = option.removeprefix("no:")
+        if name == option or not name:
+            raise UsageError(
+                f"-p {option}: write -p no:NAME to leave out a plugin; installed plugins are used without being named"
+            )
+        names.append(name)
+    return tuple(names)
+
+
+def _set_root(root: str) -> None:
+    if not root:
+        return
+    if not os.path.isdir(root):
+        raise UsageError(f"--root {root}: there is no such folder")
+    os.environ["TRILANE_FILES_ROOT"] = os.path.abspath(root)
+
+
+def _agent(model: str, blocked: tuple[str, ...]) -> tuple[Agent[None, str], ModelChoice]:
+    """The agent with every installed plugin that is not blocked, and the model it was given."""
+    from trilane.agent import Agent
+    from trilane.plugins import discover, installed
+
+    names = {info.name for info in discover()} - set(blocked)
+    choice = choose_model(model, os.environ, names)
+    return Agent(choice.model, plugins=installed(), disabled_plugins=blocked), choice
+
+
+def _renderer(out: IO[str], options: Launch) -> Renderer:
+    if options.json_lines:
+        return JsonRenderer(out)
+    if not out.isatty():
+        return PlainRenderer(out, verbose=options.verbose)
+    if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+        return PlainRenderer(out, verbose=options.verbose, live=True)
+    from rich.console import Console
+
+    from .terminal import TerminalRenderer
+
+    return TerminalRenderer(Console(file=out, highlight=False), verbose=options.verbose)
+
+
+class _OwnStdout:
+    """Context manager that gives stdout to the renderer alone: whatever else prints, prints to stderr meanwhile.
+
+    A plugin's stray `print`, or a program that a tool starts, must not end up among the JSON lines or in the answer.
+    """
+
+    def __init__(self, *, separate: bool, encoding: str) -> None:
+        self._separate = separate
+        self._encoding = encoding
+        self._saved = -1
+        self._out: IO[str] = sys.stdout
+
+    def __enter__(self) -> IO[str]:
+        if self._separate:
+            sys.stdout.flush()
+            self._saved = os.dup(1)
+            os.dup2(2, 1)
+            self._out = os.fdopen(os.dup(self._saved), "w", encoding=self._encoding, errors="replace", newline="\n")
+        return self._out
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._separate:
+            return
+        try:
+            sys.stdout.flush()
+        finally:
+            os.dup2(self._saved, 1)
+            os.close(self._saved)
+            try:
+                self._out.close()
+            except BrokenPipeError:
+                if kind is None:
+                    raise

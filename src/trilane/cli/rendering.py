@@ -1,0 +1,315 @@
+"""Showing the events of a run: the base of all renderers, the plain one and the JSON one.
+
+A renderer only consumes events; it neither drives the run nor answers its questions (`driver.py`, `answers.py`). The
+one for terminals is in `terminal.py`, apart because it imports rich.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, TYPE_CHECKING, Any
+
+from trilane._records import adapter, error_text
+from trilane.events import (
+    ChildEvent,
+    CompactionCompleted,
+    CompactionStarted,
+    CustomEvent,
+    Event,
+    MessageCompleted,
+    ModelStarted,
+    PhaseChanged,
+    PluginFailed,
+    ReasoningDelta,
+    ReplyReceived,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    TextDelta,
+    ToolCompleted,
+    ToolProgress,
+    ToolStarted,
+    UserMessageAdded,
+)
+from trilane.messages import clean_text
+
+from .text import call_text, count, one_line, result_lines, visible
+
+if TYPE_CHECKING:
+    from trilane.messages import ToolCall, ToolResult
+    from trilane.result import RunResult
+
+__all__ = ["HumanRenderer", "JsonRenderer", "PlainRenderer", "Renderer", "say"]
+
+
+def say(text: str, stream: IO[str] | None = None) -> None:
+    """Write a line to stderr; if nobody is there to read it, that must not stop anything."""
+    try:
+        print(clean_text(text), file=stream or sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass
+
+
+class Renderer:
+    """Shows the events of one run, in order."""
+
+    def show(self, event: Event) -> None:
+        """Show one event.
+
+        Raises:
+            BrokenPipeError: nobody reads the output any more.
+        """
+        raise NotImplementedError
+
+    def note(self, text: str) -> None:
+        """Show a line of the command's own, on stderr."""
+        say(text)
+
+    def pause(self) -> None:
+        """Leave the terminal in peace: a question is about to be asked."""
+
+    def resume(self) -> None:
+        """The question is answered."""
+
+    def close(self) -> None:
+        """Leave everything as it was found. May be called twice."""
+
+
+class JsonRenderer(Renderer):
+    """Every event as one line of JSON, and nothing else, on `out`."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+
+    def show(self, event: Event) -> None:
+        self._out.write(_json_line(event) + "\n")
+        self._out.flush()
+
+
+class HumanRenderer(Renderer):
+    """Chooses from the events what people want to see; how it looks is up to the subclass."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        self.verbose = verbose
+
+    def show(self, event: Event) -> None:
+        self._show(event, ())
+
+    def _show(self, event: Event, path: tuple[str, ...]) -> None:
+        match event:
+            case TextDelta():
+                if not path:
+                    self.text(event.text)
+            case ReasoningDelta():
+                if not path:
+                    self.reasoning(event.text)
+            case ChildEvent():
+                self._show(event.event, event.path)
+            case ModelStarted():
+                self.model_started(event, path)
+            case MessageCompleted():
+                if not path:
+                    self.message_completed(event)
+            case ToolStarted():
+                self.tool_started(event.call, path)
+            case ToolProgress():
+                self.tool_progress(event, path)
+            case ToolCompleted():
+                self.tool_completed(event.call, event.result, path)
+            case RunCompleted():
+                self.completed(event.result)
+            case RunFailed() | RunCancelled():
+                self.broken_off(event.result)
+            case _:
+                self._show_rare(event, "".join(f"{name} > " for name in path))
+
+    def _show_rare(self, event: Event, prefix: str) -> None:
+        match event:
+            case PhaseChanged():
+                self.detail(f"{prefix}phase {event.previous} -> {event.phase}")
+            case UserMessageAdded() if event.origin != "request":
+                self.detail(f"{prefix}{event.origin.replace('_', ' ')}: {one_line(event.message.text, 100)}")
+            case CompactionStarted():
+                self.detail(f"{prefix}shortening the history")
+            case CompactionCompleted() if event.changed:
+                self.warning(f"the history was shortened: {event.reason or 'no reason given'}")
+            case CustomEvent():
+                data = "" if event.data is None else one_line(str(event.data), 80)
+                self.detail(f"{prefix}{event.plugin}: {event.name} {data}")
+            case PluginFailed():
+                what = one_line(f"{type(event.error).__name__}: {error_text(event.error)}", 200)
+                self.warning(f"{prefix}plugin {event.plugin} failed in {event.hook} ({what}); the run goes on")
+            case ReplyReceived() if event.receipt.status == "expired":
+                self.warning("the question was withdrawn before it was answered")
+            case _:
+                pass
+
+    # ---- what subclasses draw
+
+    def text(self, text: str) -> None:
+        """More of the answer."""
+        raise NotImplementedError
+
+    def reasoning(self, text: str) -> None:
+        """More of what the model thinks."""
+
+    def model_started(self, event: ModelStarted, path: tuple[str, ...]) -> None:
+        """A model is being called."""
+        if event.attempt > 1:
+            self.warning(f"the model call is made again (attempt {event.attempt})")
+
+    def message_completed(self, event: MessageCompleted) -> None:
+        """A message of the model has ended."""
+        raise NotImplementedError
+
+    def tool_started(self, call: ToolCall, path: tuple[str, ...]) -> None:
+        """A tool is about to run."""
+        raise NotImplementedError
+
+    def tool_progress(self, event: ToolProgress, path: tuple[str, ...]) -> None:
+        """A tool says how far it is."""
+
+    def tool_completed(self, call: ToolCall, result: ToolResult, path: tuple[str, ...]) -> None:
+        """A call has its result."""
+        raise NotImplementedError
+
+    def completed(self, result: RunResult[Any]) -> None:
+        """The run has its answer."""
+        raise NotImplementedError
+
+    def broken_off(self, result: RunResult[Any]) -> None:
+        """The run ended without an answer."""
+        raise NotImplementedError
+
+    def line(self, text: str) -> None:
+        """One line beside the answer."""
+        raise NotImplementedError
+
+    def detail(self, text: str) -> None:
+        """A line for those who asked for details."""
+        if self.verbose:
+            self.line(text)
+
+    def warning(self, text: str) -> None:
+        """A line everybody should see."""
+        self.line(f"warning: {text}")
+
+
+class PlainRenderer(HumanRenderer):
+    """The answer on `out`, everything else on `notes`, without colour or cursor movement.
+
+    A pipe gets the answer once it stands and nothing before it: what a model says between tool calls, or says and
+    takes back, is a note. With `live` (a terminal without capabilities) text is written as it streams.
+    """
+
+    def __init__(
+        self, out: IO[str], notes: IO[str] | None = None, *, verbose: bool = False, live: bool = False
+    ) -> None:
+        super().__init__(verbose=verbose)
+        self._out = out
+        self._notes = notes
+        self._live = live
+        self._line_open = False
+        self._written = ""
+
+    def text(self, text: str) -> None:
+        if self._live:
+            self._write(visible(text))
+            self._written += text
+
+    def message_completed(self, event: MessageCompleted) -> None:
+        self._end_line()
+        text = event.message.text
+        if event.superseded:
+            self._written = ""
+            self.line("the message above was taken back" if self._live else f"taken back: {one_line(text, 160)}")
+        elif event.message.calls and text.strip() and not self._live:
+            self.line(one_line(text, 400))
+        elif event.message.calls:
+            self._written = ""
+
+    def tool_started(self, call: ToolCall, path: tuple[str, ...]) -> None:
+        self.line(f"-> {call_text(call, 160, path)}")
+
+    def tool_progress(self, event: ToolProgress, path: tuple[str, ...]) -> None:
+        share = "" if event.fraction is None else f"{event.fraction:.0%} "
+        self.detail(f".. {share}{one_line(event.text, 120)}")
+
+    def tool_completed(self, call: ToolCall, result: ToolResult, path: tuple[str, ...]) -> None:
+        outcome = "" if result.outcome == "ok" else f" {result.outcome.replace('_', ' ')}"
+        lines = result_lines(result, lines=3, width=160)
+        prefix = "".join(f"{name} > " for name in path)
+        self.line("\n   ".join([f"<- {prefix}{call.name}{outcome}: {lines[0]}", *lines[1:]]))
+
+    def completed(self, result: RunResult[Any]) -> None:
+        answer = _answer(result)
+        if self._live and answer == self._written:
+            self._end_line()
+            return
+        self._write_out(answer)
+
+    def broken_off(self, result: RunResult[Any]) -> None:
+        self._end_line()
+        if result.text and not self._live:
+            self._write_out(result.text)
+        if result.text:
+            self.line(f"the text above is not a finished answer ({count(len(result.text), 'character')})")
+
+    def line(self, text: str) -> None:
+        self._end_line()
+        say(text, self._notes)
+
+    def note(self, text: str) -> None:
+        self.line(text)
+
+    def pause(self) -> None:
+        self._end_line()
+
+    def close(self) -> None:
+        self._end_line()
+
+    def _write_out(self, text: str) -> None:
+        text = clean_text(text)
+        self._write(visible(text) if self._live else text)
+        self._end_line()
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._out.write(text)
+            self._out.flush()
+            self._line_open = not text.endswith("\n")
+
+    def _end_line(self) -> None:
+        if self._line_open:
+            self._line_open = False
+            self._out.write("\n")
+            self._out.flush()
+
+
+def _answer(result: RunResult[Any]) -> str:
+    """The answer as text: a plugin may have replaced what the model said."""
+    output = result.output
+    if isinstance(output, str):
+        return output
+    text: str = adapter(object).dump_json(output, indent=2, fallback=str).decode()
+    return text
+
+
+def _json_line(event: Event) -> str:
+    try:
+        return event.to_json()
+    except (ValueError, UnicodeError):  # half a surrogate pair in a delta cannot be written as UTF-8
+        import json
+
+        data = adapter(type(event)).dump_python(event, mode="json")
+        return json.dumps(_cleaned(data), ensure_ascii=False, separators=(",", ":"))
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, dict):
+        return {clean_text(str(key)): _cleaned(item) for key, item in value.items()}
+    return value
