@@ -10,6 +10,7 @@ import trilane_files.plugin
 from trilane import Agent, ConfigError, ToolCall
 from trilane.testing import ScriptedModel
 from trilane_files import files
+from trilane_files.tools import tools_below
 
 TOOLS = ["list_files", "read_file", "search_text", "count_words", "file_info"]
 
@@ -55,6 +56,14 @@ async def test_every_tool_works_through_an_agent(docs: Path) -> None:
     ]
     assert texts[4][1].startswith("a.md: file, 14 bytes, UTF-8 text, 1 lines (LF), 3 words")
     model.assert_finished()
+
+
+def test_the_tools_only_read_and_are_made_once_for_a_folder(docs: Path) -> None:
+    tools = tools_below(str(docs))
+    assert [tool.name for tool in tools] == TOOLS
+    assert {tool.effect for tool in tools} == {"read"}
+    assert tools_below(str(docs)) is tools
+    assert tools_below(str(docs.parent)) is not tools
 
 
 @pytest.mark.anyio

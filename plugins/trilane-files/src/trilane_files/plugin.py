@@ -6,12 +6,11 @@ The module itself is the plugin that is installed as `files`; `files("docs")` ma
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 
-from trilane import RunContext, hookimpl
+from trilane import RunContext, Tool, hookimpl
 
 from .configuration import open_root
-from .tools import FileTools
+from .tools import tools_below
 
 __all__ = ["FilesPlugin", "files", "on_tool"]
 
@@ -30,13 +29,13 @@ class FilesPlugin:
         self.root = None if root is None else os.path.abspath(os.path.expanduser(root))
 
     @hookimpl
-    def on_tool(self, run: RunContext[object]) -> Sequence[Callable[..., object]]:
+    def on_tool(self, run: RunContext[object]) -> tuple[Tool, ...]:
         """Offer the tools.
 
         Raises:
             ConfigError: There is no such folder.
         """
-        return FileTools(open_root(self.root)).all()
+        return tools_below(open_root(self.root).path)
 
 
 def files(root: str | os.PathLike[str] | None = None) -> FilesPlugin:
@@ -45,10 +44,10 @@ def files(root: str | os.PathLike[str] | None = None) -> FilesPlugin:
 
 
 @hookimpl
-def on_tool(run: RunContext[object]) -> Sequence[Callable[..., object]]:
+def on_tool(run: RunContext[object]) -> tuple[Tool, ...]:
     """Offer the tools of the folder in `TRILANE_FILES_ROOT`, else of the current directory.
 
     Raises:
         ConfigError: There is no such folder.
     """
-    return FileTools(open_root(None)).all()
+    return tools_below(open_root(None).path)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
-from trilane import tool
+from trilane import Tool, tool
 
 from . import counting, describing, listing, reading, searching
+from .confine import Root
 from .decoding import Encoding
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+__all__ = ["FileTools", "tools_below"]
 
-    from .confine import Root
 
-__all__ = ["FileTools"]
+@lru_cache(maxsize=16)
+def tools_below(folder: str) -> tuple[Tool, ...]:
+    """The tools for one root folder. Made once, not for each run: a schema costs more than most calls."""
+    tools = FileTools(Root(folder))
+    offered = (tools.list_files, tools.read_file, tools.search_text, tools.count_words, tools.file_info)
+    return tuple(Tool.from_function(function) for function in offered)
 
 
 class FileTools:
@@ -26,10 +30,6 @@ class FileTools:
 
     def __init__(self, root: Root) -> None:
         self._root = root
-
-    def all(self) -> Sequence[Callable[..., object]]:
-        """The tools, in the order in which they are offered."""
-        return (self.list_files, self.read_file, self.search_text, self.count_words, self.file_info)
 
     @tool(effect="read")
     def list_files(
