@@ -205,7 +205,7 @@ def report(data: dict[str, Any], page: Path) -> None:
         "",
         f"Taken {data['when']}, Python {data['python']}, {data['cores']} cores; other work ran on the same machine.",
         "Each number is the median over repeats. `cpu` is the process's own CPU time: less noisy than wall time.",
-        f"`x {REFERENCE}` is the ratio of the cpu figure, or of the wall time where only that is given, to that of `{REFERENCE}`.",
+        f"`x {REFERENCE}` is the ratio to `{REFERENCE}`, of the cpu figure or, where only that is given, of wall time.",
         "",
     ]
     for workload, section in _SECTIONS.items():
