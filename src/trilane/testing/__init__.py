@@ -8,32 +8,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .clock import VirtualEventLoop, run_virtual, virtual_backend
     from .events import assert_events, check_events
     from .history import assert_history, check_history
+    from .leaks import LeakError, no_leaks
     from .models import FunctionModel, ScriptedModel, ScriptError, Step, call
 
 __all__ = [
     "FunctionModel",
+    "LeakError",
     "ScriptError",
     "ScriptedModel",
     "Step",
+    "VirtualEventLoop",
     "assert_events",
     "assert_history",
     "call",
     "check_events",
     "check_history",
+    "no_leaks",
+    "run_virtual",
+    "virtual_backend",
 ]
 
 _MODULES = {
     "FunctionModel": "models",
+    "LeakError": "leaks",
     "ScriptError": "models",
     "ScriptedModel": "models",
     "Step": "models",
+    "VirtualEventLoop": "clock",
     "assert_events": "events",
     "assert_history": "history",
     "call": "models",
     "check_events": "events",
     "check_history": "history",
+    "no_leaks": "leaks",
+    "run_virtual": "clock",
+    "virtual_backend": "clock",
 }
 
 
