@@ -1,8 +1,11 @@
-"""Tasks that a test can look at, and a way to let everything run as far as it can."""
+"""Tasks that a test can look at, a way to let everything run as far as it can, and interrupts at every line."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -60,3 +63,35 @@ def start() -> Callable[..., Job]:
         return job
 
     return start_job
+
+
+@pytest.fixture
+def interrupt() -> Callable[[Callable[..., Any], int, Callable[[], object]], Any]:
+    """`with interrupt(module_function, n, action) as hit:` calls `action` before the n-th line of that file.
+
+    What a signal handler does that comes at this moment; `hit()` says whether the moment came.
+    """
+
+    @contextmanager
+    def interrupting(anchor: Callable[..., Any], at: int, action: Callable[[], object]) -> Iterator[Callable[[], bool]]:
+        filename = anchor.__code__.co_filename  # type: ignore[attr-defined]
+        count = 0
+
+        def trace(frame: FrameType, event: str, _argument: object) -> Any:
+            nonlocal count
+            if frame.f_code.co_filename != filename:
+                return None
+            if event == "line":
+                count += 1
+                if count == at:
+                    action()
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            yield lambda: count >= at
+        finally:
+            sys.settrace(before)
+
+    return interrupting

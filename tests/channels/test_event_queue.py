@@ -186,6 +186,41 @@ async def test_r05_events_of_one_put_are_released_by_the_last(start: Start, sett
         assert put.done
 
 
+async def test_r05_events_of_one_put_cost_one_wake_up_each_way(settle: Settle) -> None:
+    queue = acknowledged()
+    resumed = {"put": 0, "get": 0}
+
+    class Counted:
+        """Awaits a coroutine and counts how often it is resumed."""
+
+        def __init__(self, name: str, call: Any) -> None:
+            self.name = name
+            self.call = call.__await__()
+
+        def __await__(self) -> Any:
+            try:
+                waits_for = next(self.call)
+                while True:
+                    answer = yield waits_for
+                    resumed[self.name] += 1
+                    waits_for = self.call.send(answer)
+            except StopIteration as stop:
+                return stop.value
+
+    async def produce() -> None:
+        for _ in range(3):
+            await Counted("put", queue.put(*"abcde"))
+
+    seen = ""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(produce)
+        for _ in range(15):
+            seen += await Counted("get", queue.get())
+            queue.acknowledge()
+    assert seen == "abcde" * 3
+    assert resumed == {"put": 3, "get": 3}
+
+
 async def test_put_of_nothing_returns_at_once() -> None:
     queue = acknowledged()
     with anyio.fail_after(5):

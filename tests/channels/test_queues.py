@@ -272,6 +272,28 @@ def test_remove_takes_that_very_item() -> None:
     assert queue.drain() == ()
 
 
+@pytest.mark.parametrize("action", ["put", "close"])
+async def test_a_put_or_close_that_interrupts_get_at_any_line_is_seen(
+    action: str, start: Start, settle: Settle, interrupt: Callable[..., Any]
+) -> None:
+    for line in range(1, 1000):
+        queue: LaneQueue[int] = LaneQueue("lane")
+        async with anyio.create_task_group() as tasks:
+            handler = queue.close if action == "close" else lambda queue=queue: queue.put_nowait(7)
+            with interrupt(LaneQueue.get, line, handler) as hit:
+                readers = [start(tasks, queue.get) for _ in range(2)]
+                await settle()
+            if hit() and action == "close":
+                assert all(isinstance(reader.error, QueueClosed) for reader in readers)
+            elif hit():
+                assert sorted([reader.done for reader in readers]) == [False, True]
+                assert {reader.result for reader in readers} == {7, None}
+            tasks.cancel_scope.cancel()
+        if not hit():
+            break
+    assert 10 < line < 999
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
 async def test_a_signal_handler_may_put(start: Start) -> None:
     queue: LaneQueue[int] = LaneQueue("lane")

@@ -372,6 +372,30 @@ async def test_r65_publish_and_close_in_a_race() -> None:
     assert all(outcomes.values())
 
 
+async def test_r65_close_that_interrupts_at_any_line_strands_nobody(
+    start: Start, settle: Settle, interrupt: Callable[..., Any]
+) -> None:
+    for line in range(1, 2000):
+        connection = Connection(stuck=True)
+        sink: EventSink[int] = EventSink(connection.write, capacity=1)
+        async with anyio.create_task_group() as tasks:
+            with interrupt(EventSink.publish, line, sink.close) as hit:
+                jobs = [start(tasks, sink.wait), start(tasks, sink.run)]
+                publishers = [start(tasks, sink.publish, number) for number in range(3)]
+                await settle()
+                connection.release()
+                await settle()
+            if hit():
+                assert all(job.done for job in [*jobs, *publishers])
+                accepted = sum(job.error is None for job in publishers)
+                assert accepted == len(connection.written) + sink.dropped
+                assert not sink._items
+            sink.close()
+        if not hit():
+            break
+    assert 50 < line < 1999
+
+
 async def test_r65_publish_and_close_from_a_thread_in_a_race() -> None:
     for _ in range(50):
         connection = Connection()
