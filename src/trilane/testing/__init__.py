@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from .history import assert_history, check_history
     from .leaks import LeakError, no_leaks
     from .models import FunctionModel, ScriptedModel, ScriptError, Step, call
+    from .recorder import EventRecorder, HookCall, Recorder, record
 
 __all__ = [
+    "EventRecorder",
     "FunctionModel",
+    "HookCall",
     "LeakError",
+    "Recorder",
     "ScriptError",
     "ScriptedModel",
     "Step",
@@ -27,13 +31,17 @@ __all__ = [
     "check_events",
     "check_history",
     "no_leaks",
+    "record",
     "run_virtual",
     "virtual_backend",
 ]
 
 _MODULES = {
+    "EventRecorder": "recorder",
     "FunctionModel": "models",
+    "HookCall": "recorder",
     "LeakError": "leaks",
+    "Recorder": "recorder",
     "ScriptError": "models",
     "ScriptedModel": "models",
     "Step": "models",
@@ -44,6 +52,7 @@ _MODULES = {
     "check_events": "events",
     "check_history": "history",
     "no_leaks": "leaks",
+    "record": "recorder",
     "run_virtual": "clock",
     "virtual_backend": "clock",
 }
