@@ -40,7 +40,7 @@ class Fake:
             if reply.pace:
                 await asyncio.sleep(0)
             await emit(Delta(kind="text", text=text))
-        return ModelResponse(parts=None, stop_reason="end_turn", usage=USAGE, model="fake")
+        return ModelResponse(parts=None, stop_reason="end", usage=USAGE, model="fake")
 
 
 class Hook:

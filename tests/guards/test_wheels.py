@@ -35,7 +35,7 @@ import trilane
 class Greeter:
     name = "greeter"
     async def call(self, request, emit):
-        return trilane.ModelResponse(parts=(trilane.TextPart(text="hello"),), stop_reason="end_turn")
+        return trilane.ModelResponse(parts=(trilane.TextPart(text="hello"),), stop_reason="end")
 
 print(trilane.Agent(Greeter()).run_sync("hi").output, trilane.__file__)
 """
