@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
+from .console import report_error
 from .plugins import plugins_app
 from .run import run_command
 from .schema import schema_command
@@ -59,6 +60,8 @@ def run_app(args: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return _quiet_pipe()
+    except Exception as error:
+        return report_error(error)
     return _flushed(0)
 
 

@@ -9,18 +9,18 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from trilane.config import Limits
-from trilane.errors import TrilaneError, UnknownModelError
 
 from .answers import Answers, TerminalLines, can_prompt
 from .choice import ModelChoice, choose_model
+from .console import UsageError, report_error, say
 from .driver import Outcome, drive
-from .rendering import JsonRenderer, PlainRenderer, Renderer, say
-from .text import error_paragraph
+from .options import blocked_names
+from .rendering import JsonRenderer, PlainRenderer, Renderer
 
 if TYPE_CHECKING:
     from trilane.agent import Agent
 
-__all__ = ["Launch", "UsageError", "launch"]
+__all__ = ["Launch", "launch"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,10 +40,6 @@ class Launch:
     debug: bool = False
 
 
-class UsageError(TrilaneError):
-    """The command line cannot be used as it is; exit status 2."""
-
-
 def launch(options: Launch) -> int:
     """Work the request and return the exit status.
 
@@ -53,7 +49,7 @@ def launch(options: Launch) -> int:
     """
     try:
         text = _request_text(options.request)
-        blocked = _blocked(options.plugin_options)
+        blocked = blocked_names(options.plugin_options)
         _set_root(options.root)
         encoding = "utf-8" if options.json_lines else sys.stdout.encoding
         with _OwnStdout(separate=options.json_lines or not sys.stdout.isatty(), encoding=encoding) as out:
@@ -61,18 +57,7 @@ def launch(options: Launch) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        return report(error, debug=options.debug)
-
-
-def report(error: BaseException, *, debug: bool) -> int:
-    """One readable paragraph on stderr, after the traceback if it was asked for; returns the exit status."""
-    if debug:
-        import traceback
-
-        say("".join(traceback.format_exception(error)).rstrip())
-    hint = "" if debug or isinstance(error, TrilaneError) else " Run again with --debug for the traceback."
-    say(f"trilane: {error_paragraph(error)}{hint}")
-    return 2 if isinstance(error, (UsageError, UnknownModelError)) else 1
+        return report_error(error, debug=options.debug)
 
 
 def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) -> int:
@@ -96,7 +81,7 @@ def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) ->
     outcome = asyncio.run(work())
     status = outcome.exit_status
     if status == 1 and outcome.error is not None:
-        status = report(outcome.error, debug=options.debug)
+        status = report_error(outcome.error, debug=options.debug)
     if options.stats and outcome.result is not None:
         from .stats import stats_lines
 
@@ -113,18 +98,6 @@ def _request_text(request: str) -> str:
     if not request.strip():
         raise UsageError('the request is empty; say what to do, for example: trilane run "Which files are there?"')
     return request
-
-
-def _blocked(options: tuple[str, ...]) -> tuple[str, ...]:
-    names = []
-    for option in options:
-        name = option.removeprefix("no:")
-        if name == option or not name:
-            raise UsageError(
-                f"-p {option}: write -p no:NAME to leave out a plugin; installed plugins are used without being named"
-            )
-        names.append(name)
-    return tuple(names)
 
 
 def _set_root(root: str) -> None:

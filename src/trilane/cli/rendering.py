@@ -6,7 +6,6 @@ one for terminals is in `terminal.py`, apart because it imports rich.
 
 from __future__ import annotations
 
-import sys
 from typing import IO, TYPE_CHECKING, Any
 
 from trilane._records import adapter, error_text
@@ -33,21 +32,14 @@ from trilane.events import (
 )
 from trilane.messages import clean_text
 
+from .console import say
 from .text import call_text, count, one_line, result_lines, visible
 
 if TYPE_CHECKING:
     from trilane.messages import ToolCall, ToolResult
     from trilane.result import RunResult
 
-__all__ = ["HumanRenderer", "JsonRenderer", "PlainRenderer", "Renderer", "say"]
-
-
-def say(text: str, stream: IO[str] | None = None) -> None:
-    """Write a line to stderr; if nobody is there to read it, that must not stop anything."""
-    try:
-        print(clean_text(text), file=stream or sys.stderr, flush=True)
-    except (OSError, ValueError):
-        pass
+__all__ = ["HumanRenderer", "JsonRenderer", "PlainRenderer", "Renderer", "answer_of"]
 
 
 class Renderer:
@@ -242,7 +234,7 @@ class PlainRenderer(HumanRenderer):
         self.line("\n   ".join([f"<- {prefix}{call.name}{outcome}: {lines[0]}", *lines[1:]]))
 
     def completed(self, result: RunResult[Any]) -> None:
-        answer = _answer(result)
+        answer = answer_of(result)
         if self._live and answer == self._written:
             self._end_line()
             return
@@ -286,7 +278,7 @@ class PlainRenderer(HumanRenderer):
             self._out.flush()
 
 
-def _answer(result: RunResult[Any]) -> str:
+def answer_of(result: RunResult[Any]) -> str:
     """The answer as text: a plugin may have replaced what the model said."""
     output = result.output
     if isinstance(output, str):

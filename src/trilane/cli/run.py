@@ -14,9 +14,11 @@ def run_command(
         str, typer.Argument(help="What to do; - reads it from standard input.", metavar="REQUEST", show_default=False)
     ],
     model: Annotated[
-        str, typer.Option("--model", "-m", help="Model: PROVIDER or PROVIDER:NAME.", show_default=False)
+        str, typer.Option("--model", "-m", help="PROVIDER or PROVIDER:NAME.", metavar="MODEL", show_default=False)
     ] = "",
-    session: Annotated[str, typer.Option(help="Session whose history the run continues.", show_default=False)] = "",
+    session: Annotated[
+        str, typer.Option(help="Session whose history the run continues.", metavar="NAME", show_default=False)
+    ] = "",
     root: Annotated[
         str, typer.Option(help="The folder that file tools may see.", metavar="PATH", show_default=False)
     ] = "",
@@ -25,7 +27,8 @@ def run_command(
         typer.Option("-p", help="no:NAME leaves out an installed plugin; may be repeated.", metavar="no:NAME"),
     ] = None,
     max_turns: Annotated[
-        int | None, typer.Option(help="The most model calls, each with its tools.", min=1, show_default=False)
+        int | None,
+        typer.Option(help="The most model calls, each with its tools.", min=1, metavar="N", show_default=False),
     ] = None,
     approve: Annotated[
         bool | None, typer.Option("--yes/--no", help="Answer every approval without asking.", show_default=False)
@@ -35,10 +38,12 @@ def run_command(
     stats: Annotated[bool, typer.Option("--stats", help="Show usage and what each plugin cost.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Work one request with every installed plugin and print the answer.
+    """Work one request and print the answer.
 
-    Without --model the model is TRILANE_MODEL, or a provider whose key is set and whose plugin is installed, or the
-    built-in planner "offline". Exit status: 0 completed, 1 failed, 2 wrong usage, 130 interrupted by Ctrl-C.
+    Every installed plugin takes part. Without --model the model is TRILANE_MODEL, or a provider whose key is set and
+    whose plugin is installed, or the built-in planner "offline".
+
+    Exit status: 0 completed, 1 failed, 2 wrong usage, 130 interrupted by Ctrl-C.
     """
     from .launch import Launch, launch
 

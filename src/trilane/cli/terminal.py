@@ -9,17 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.markdown import Markdown
+from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.segment import Segment, SegmentLines
 from rich.spinner import Spinner
 from rich.text import Text
 
+from .console import say
 from .markdown import GrowingMarkdown, crop
-from .rendering import HumanRenderer, _answer, say
+from .rendering import HumanRenderer, answer_of
 from .text import call_text, count, one_line, result_lines, visible
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class TerminalRenderer(HumanRenderer):
 
     def completed(self, result: RunResult[Any]) -> None:
         self._finish_text()
-        answer = _answer(result)
+        answer = answer_of(result)
         if answer != "".join(self._message) and answer != result.text:
             # A plugin replaced the answer after it was shown: what counts is what the caller gets.
             self.warning("a plugin replaced the answer; it is now:")
@@ -187,7 +188,11 @@ class TerminalRenderer(HumanRenderer):
     def _ensure_live(self) -> None:
         if self._live is None and not self._paused:
             self._live = Live(
-                get_renderable=lambda: _Region(self), console=self._console, transient=True, refresh_per_second=10
+                get_renderable=lambda: _Region(self),
+                console=self._console,
+                transient=True,
+                refresh_per_second=10,
+                redirect_stderr=sys.stderr.isatty(),
             )
             self._live.start()
 
@@ -234,16 +239,34 @@ class TerminalRenderer(HumanRenderer):
 
 
 def _markdown_lines(console: Console, options: ConsoleOptions, text: str) -> list[list[Segment]]:
-    """`text` drawn, without the blank lines that rich puts before and after some kinds of block."""
+    """`text` drawn, with one blank line where rich puts one or more, and none at its ends."""
     if not text.strip():
         return []
-    lines = console.render_lines(Markdown(text), options.update(height=None), pad=False)
-    kept = [index for index, line in enumerate(lines) if any(map(_is_seen, line))]
-    return lines[kept[0] : kept[-1] + 1] if kept else []
+    lines: list[list[Segment]] = []
+    blank = False
+    for line in console.render_lines(_Markdown(text), options.update(height=None), pad=False):
+        if not any(map(_is_seen, line)):
+            blank = bool(lines)
+            continue
+        lines += [[], line] if blank else [line]
+        blank = False
+    return lines
 
 
 def _is_seen(part: Segment) -> bool:
     return bool(part.text.strip()) or (part.style is not None and part.style.bgcolor is not None)
+
+
+class _LeftHeading(Heading):
+    """A heading where reading begins; rich centres those of the first level."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Markdown(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _LeftHeading}
 
 
 class _Region:

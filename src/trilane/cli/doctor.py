@@ -1,0 +1,188 @@
+"""What is wrong with the installed plugins, found by loading them as `trilane run` does.
+
+A run is not made: what a plugin does wrong only while one is on is told by the run itself (`trilane run --stats`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import platform
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import TYPE_CHECKING, Literal
+
+from trilane.plugins.discovery import entries
+
+from .choice import choose_model
+from .text import columns, one_line, visible
+
+if TYPE_CHECKING:
+    from trilane.plugins import PluginInfo
+
+    from .registry import LiveRegistry
+
+__all__ = ["Finding", "Findings", "examine"]
+
+_TOOL_HOOKS = ("decide_tool", "before_tool", "around_tool", "after_tool")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong (`fault`), or worth knowing (`note`), about `plugin`."""
+
+    kind: Literal["fault", "note"]
+    plugin: str
+    text: str
+
+
+@dataclass(slots=True)
+class Findings:
+    """The result of an examination.
+
+    Attributes:
+        versions: What is installed.
+        loaded: Names of the plugins that were loaded.
+        findings: What was found.
+        model: The model that `trilane run` would use, and why.
+    """
+
+    versions: str = ""
+    loaded: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    model: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        """True if nothing is wrong; notes do not count."""
+        return all(finding.kind == "note" for finding in self.findings)
+
+    def lines(self) -> list[str]:
+        """The report."""
+        rows = [["loaded", name, ""] for name in self.loaded]
+        rows += [[finding.kind, finding.plugin, visible(finding.text).replace("\n", " ")] for finding in self.findings]
+        faults = sum(finding.kind == "fault" for finding in self.findings)
+        verdict = "all is well" if self.is_well else f"{faults} fault{'' if faults == 1 else 's'} found"
+        return [self.versions, *columns(rows), f"model: {self.model}", verdict]
+
+
+def examine(registry: LiveRegistry) -> Findings:
+    """Look at every plugin of the live registry."""
+    found = Findings(versions=_versions())
+    for info in sorted(registry.manager.plugins(), key=lambda info: (info.name, info.distribution)):
+        if info.status == "loaded":
+            found.loaded.append(f"{info.name} ({info.origin})")
+            found.findings += _loaded(registry, info)
+        elif info.status == "blocked":
+            found.findings.append(Finding("note", info.name, info.reason))
+        else:
+            found.findings.append(Finding("fault", info.name, f"{info.status}: {info.reason}"))
+        if info.output.strip():
+            text = f"prints while it is imported: {one_line(info.output, 120)!r}"
+            found.findings.append(Finding("fault", info.name, text))
+        found.findings += _requirements(info)
+    if registry.problem is not None:
+        found.findings.append(Finding("fault", getattr(registry.problem, "plugin", "") or "-", str(registry.problem)))
+    found.model = _model(registry, found)
+    return found
+
+
+def _loaded(registry: LiveRegistry, info: PluginInfo) -> Iterator[Finding]:
+    calls = registry.hooks_of(info.name)
+    if not calls and registry.problem is None:
+        yield Finding("fault", info.name, "implements no hook, so it does nothing; mark its functions with @hookimpl")
+    if not any(call.hook in ("on_tool", "register_models") for call in calls):
+        idle = sorted({call.hook for call in calls if call.hook in _TOOL_HOOKS})
+        if idle and not registry.manager.order("on_tool"):
+            text = f"{', '.join(idle)} can never be called: no plugin supplies a tool with on_tool"
+            yield Finding("note", info.name, text)
+    plugin = registry.manager.get(info.name)
+    for hook in dict.fromkeys(call.hook for call in calls):
+        missing = _without_annotation(getattr(plugin, hook, None))
+        if missing:
+            yield Finding("note", info.name, f"{hook} has no annotation for {', '.join(missing)}")
+
+
+def _without_annotation(function: object) -> list[str]:
+    if not callable(function):
+        return []
+    signature = inspect.signature(function)
+    missing = [name for name, value in signature.parameters.items() if value.annotation is value.empty]
+    return missing + (["the return value"] if signature.return_annotation is signature.empty else [])
+
+
+def _requirements(info: PluginInfo) -> Iterator[Finding]:
+    """Whether the versions of trilane and pluggy are those the plugin's distribution asks for."""
+    if not info.distribution:
+        return
+    try:
+        wanted = requires(info.distribution) or []
+    except PackageNotFoundError:
+        return
+    for line in wanted:
+        match = re.match(r"\s*(trilane|pluggy)\s*\(?([<>=!~0-9.,* ]*)\)?\s*$", line)
+        if match is None:
+            continue
+        package, conditions = match.groups()
+        try:
+            got = version(package)
+        except PackageNotFoundError:
+            continue
+        if not satisfies(got, conditions):
+            text = f"{info.origin} asks for {package}{conditions.strip()}, but {got} is installed"
+            yield Finding("fault", info.name, text)
+
+
+def satisfies(got: str, conditions: str) -> bool:
+    """True if version `got` meets `>=1.2,<2`; conditions of a kind not known here are taken as met.
+
+    Examples:
+        >>> satisfies("1.10.0", ">=1.2,<2"), satisfies("0.9", "~=1.0")
+        (True, False)
+    """
+    have = _release(got)
+    for condition in filter(None, (part.strip() for part in conditions.split(","))):
+        match = re.fullmatch(r"(>=|<=|==|!=|~=|<|>)\s*(\d+(?:\.\d+)*)", condition)
+        if match is None:
+            continue
+        operator, want = match.group(1), _release(match.group(2))
+        size = max(len(have), len(want))
+        left, right = (part + (0,) * (size - len(part)) for part in (have, want))
+        met = {
+            ">=": left >= right,
+            "<=": left <= right,
+            "==": left == right,
+            "!=": left != right,
+            ">": left > right,
+            "<": left < right,
+            "~=": left >= right and left[: len(want) - 1] == right[: len(want) - 1],
+        }
+        if not met[operator]:
+            return False
+    return True
+
+
+def _release(text: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(map(int, match.group().split("."))) if match else ()
+
+
+def _versions() -> str:
+    parts = [f"{name} {version(name)}" for name in ("trilane", "pluggy", "pydantic", "anyio")]
+    return f"{', '.join(parts)}, Python {platform.python_version()}"
+
+
+def _model(registry: LiveRegistry, found: Findings) -> str:
+    """Which model `trilane run` would take; one that cannot be made is a fault."""
+    from trilane.errors import ConfigError
+    from trilane.plugins import resolve_model
+
+    names = {info.name for info, _ in entries()} - set(registry.manager.disabled)
+    choice = choose_model("", os.environ, names)
+    try:
+        resolve_model(choice.model, registry.manager)
+    except ConfigError as error:
+        found.findings.append(Finding("fault", choice.model, f"the model cannot be used: {error}"))
+    return f"{choice.model} ({choice.reason})"

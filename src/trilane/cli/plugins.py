@@ -1,0 +1,68 @@
+"""`trilane plugins`: list, info, order, doctor. What they report is made in `registry.py` and `doctor.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["plugins_app"]
+
+plugins_app = typer.Typer(
+    help="Look at the installed plugins.", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+
+_Blocked = Annotated[
+    list[str] | None,
+    typer.Option("-p", help="no:NAME leaves out an installed plugin; may be repeated.", metavar="no:NAME"),
+]
+
+
+@plugins_app.command("list")
+def list_command(plugin: _Blocked = None) -> None:
+    """One line for each plugin: name, distribution, version, status, hooks."""
+    from .registry import list_lines, load_registry
+
+    _print(list_lines(load_registry(tuple(plugin or ()))))
+
+
+@plugins_app.command("info")
+def info_command(
+    name: Annotated[str, typer.Argument(help="Name of a plugin.", metavar="NAME", show_default=False)],
+    plugin: _Blocked = None,
+) -> None:
+    """Everything that is known of one plugin."""
+    from .registry import info_lines, load_registry
+
+    _print(info_lines(load_registry(tuple(plugin or ())), name))
+
+
+@plugins_app.command("order")
+def order_command(
+    hook: Annotated[
+        str, typer.Argument(help="Name of a hook; all that are implemented without it.", metavar="HOOK")
+    ] = "",
+    plugin: _Blocked = None,
+) -> None:
+    """In which order the plugins' implementations of a hook are called, and why."""
+    from .registry import load_registry, order_lines
+
+    _print(order_lines(load_registry(tuple(plugin or ())), hook))
+
+
+@plugins_app.command("doctor")
+def doctor_command(plugin: _Blocked = None) -> None:
+    """Load every plugin and say what is wrong with it. Exit status: 0 all is well, 1 something is not."""
+    from .doctor import examine
+    from .registry import load_registry
+
+    findings = examine(load_registry(tuple(plugin or ())))
+    _print(findings.lines())
+    raise typer.Exit(0 if findings.is_well else 1)
+
+
+def _print(lines: list[str]) -> None:
+    from trilane.messages import clean_text
+
+    for line in lines:
+        print(clean_text(line))
