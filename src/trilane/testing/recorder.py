@@ -57,24 +57,26 @@ class Recorder:
     ```
 
     Attributes:
+        name: Name of the plugin.
         calls: The calls, in order, over all runs.
     """
 
-    def __init__(self, *, only: Iterable[str] = (), without: Iterable[str] = ()) -> None:
-        """Choose the hooks: `only` these (default: all), `without` those.
+    def __init__(self, name: str = "recorder", *, only: Iterable[str] = (), without: Iterable[str] = ()) -> None:
+        """Name the plugin and choose its hooks: `only` these (default: all), `without` those.
 
         Raises:
             ValueError: there is no hook of that name.
         """
         only, without = tuple(only), tuple(without)
-        for name in (*only, *without):
-            if name not in HOOKS:
-                raise ValueError(f"there is no hook {name!r}; see trilane.hookspecs.HOOKS for their names")
+        for hook in (*only, *without):
+            if hook not in HOOKS:
+                raise ValueError(f"there is no hook {hook!r}; see trilane.hookspecs.HOOKS for their names")
+        self.name = name
         self.calls: list[HookCall] = []
-        for name in only or HOOKS:
-            if name not in without:
+        for hook in only or HOOKS:
+            if hook not in without:
                 # As attributes of the instance: registration looks at the object, so the others are not there at all.
-                setattr(self, name, getattr(_Hooks, name).__get__(self))
+                setattr(self, hook, getattr(_Hooks, hook).__get__(self))
 
     def names(self, *hooks: str) -> list[str]:
         """The names of the hooks called, in order; of these hooks only, if some are given."""
@@ -88,15 +90,15 @@ class Recorder:
         """Forget the calls so far."""
         self.calls.clear()
 
+    def _add(self, hook: str, run: RunContext[Any] | None, detail: object = None) -> None:
+        self.calls.append(HookCall(hook, None if run is None else run.state.phase, detail))
+
     def __repr__(self) -> str:
         return f"<Recorder of {len(self.calls)} calls>"
 
 
 class _Hooks(Recorder):
     """The functions of every hook, for `Recorder` to take those it wants."""
-
-    def _add(self, hook: str, run: RunContext[Any] | None, detail: object = None) -> None:
-        self.calls.append(HookCall(hook, None if run is None else run.state.phase, detail))
 
     @hookimpl
     def on_tool(self, run: RunContext[Any]) -> None:
