@@ -210,4 +210,6 @@ def test_after_the_loop_has_ended_calls_are_dropped(backend: str) -> None:
     loop = anyio.run(main, backend=backend)
     ran: list[str] = []
     in_thread(lambda: loop.call(lambda: ran.append("from a thread")))  # type: ignore[attr-defined]
+    if backend == "asyncio":
+        loop.call(lambda: ran.append("in its own thread"))  # type: ignore[attr-defined]
     assert ran == []

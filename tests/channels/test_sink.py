@@ -396,6 +396,22 @@ async def test_r65_close_that_interrupts_at_any_line_strands_nobody(
     assert 50 < line < 1999
 
 
+async def test_r69_close_that_interrupts_wait_at_any_line_ends_it(
+    start: Start, settle: Settle, interrupt: Callable[..., Any]
+) -> None:
+    for line in range(1, 500):
+        sink: EventSink[int] = EventSink(Connection().write)
+        async with anyio.create_task_group() as tasks:
+            with interrupt(EventSink.wait, line, sink.close) as hit:
+                wait = start(tasks, sink.wait)
+                await settle()
+            assert wait.done == hit()
+            sink.close()
+        if not hit():
+            break
+    assert 5 < line < 499
+
+
 async def test_r65_publish_and_close_from_a_thread_in_a_race() -> None:
     for _ in range(50):
         connection = Connection()
