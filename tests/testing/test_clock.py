@@ -71,7 +71,6 @@ def test_a_thread_is_faster_than_a_timeout(backend: Backend) -> None:
     """Without the real moment before a jump the clock would be at the timeout before the thread has begun."""
 
     def work() -> str:
-        time.sleep(0.01)
         anyio.from_thread.run_sync(woken.append, anyio.from_thread.run(now))
         return "done"
 

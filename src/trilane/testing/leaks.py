@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["IDLE_THREADS", "LeakError", "no_leaks", "snapshot"]
+__all__ = ["IDLE_THREADS", "LeakError", "Snapshot", "no_leaks", "snapshot"]
 
 #: Beginnings of the names of threads that wait in a pool for more work, and so are not left behind by anybody.
 IDLE_THREADS = ("AnyIO worker thread", "Trio thread", "asyncio_")

@@ -19,7 +19,7 @@ from trilane.models import Emit, ModelRequest, ModelResponse
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-__all__ = ["FunctionModel", "ScriptError", "ScriptedModel", "Step", "call", "deltas_of"]
+__all__ = ["FunctionModel", "ScriptError", "ScriptStep", "ScriptedModel", "Step", "call", "deltas_of"]
 
 _WORDS = re.compile(r"\S+\s*|\s+")
 _JSON_PIECE = 12

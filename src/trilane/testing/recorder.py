@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trilane.result import RunResult, Status
     from trilane.state import AgentPhase
 
-__all__ = ["EventRecorder", "HookCall", "Recorder", "record"]
+__all__ = ["Catch", "EventRecorder", "HookCall", "Recorder", "record"]
 
 E = TypeVar("E")
 Catch: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
