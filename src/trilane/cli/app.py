@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
 import typer
 
-from .console import report_error
+from .console import reported
+from .groups import CheapGroup
 from .plugins import plugins_app
 from .run import run_command
 from .schema import schema_command
@@ -17,6 +17,7 @@ __all__ = ["app", "run_app"]
 
 app = typer.Typer(
     name="trilane",
+    cls=CheapGroup,
     help="Run an agent on a request, and look at the plugins it uses.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -41,9 +42,9 @@ def _root(
     pass
 
 
-app.command("run")(run_command)
+app.command("run")(reported(run_command))
 app.add_typer(plugins_app, name="plugins")
-app.command("schema")(schema_command)
+app.command("schema")(reported(schema_command))
 
 
 def run_app(args: Sequence[str] | None = None) -> int:
@@ -54,27 +55,5 @@ def run_app(args: Sequence[str] | None = None) -> int:
     try:
         app(list(args) if args is not None else None, prog_name="trilane")
     except SystemExit as stop:
-        return _flushed(stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1)
-    except KeyboardInterrupt:
-        print("trilane: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        return _quiet_pipe()
-    except Exception as error:
-        return report_error(error)
-    return _flushed(0)
-
-
-def _flushed(status: int) -> int:
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return _quiet_pipe()
-    return status
-
-
-def _quiet_pipe() -> int:
-    """Whoever read the output has gone, as with `| head`. The interpreter must not try to flush what is left."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    return 141
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return 0

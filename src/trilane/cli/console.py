@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO
+from functools import wraps
+from typing import IO, ParamSpec
 
-__all__ = ["UsageError", "quiet_logging", "report_error", "say"]
+import typer
+
+__all__ = ["UsageError", "quiet_logging", "report_error", "reported", "say"]
+
+P = ParamSpec("P")
+
+#: What a shell reports for a program that was ended by SIGPIPE.
+_PIPE_CLOSED = 141
 
 
 class UsageError(Exception):
@@ -40,6 +49,28 @@ def report_error(error: BaseException, *, debug: bool = False) -> int:
     hint = "" if debug or isinstance(error, TrilaneError) else " Run it again with --debug for the traceback."
     say(f"trilane: {error_paragraph(error)}{hint}")
     return 2 if isinstance(error, UnknownModelError) else 1
+
+
+def reported(command: Callable[P, None]) -> Callable[P, None]:
+    """Decorator of every command: an error becomes one paragraph, a reader that went away a quiet end."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+            sys.stdout.flush()
+        except typer.Exit:
+            raise
+        except KeyboardInterrupt:  # once a run is on, Ctrl-C is its own affair (`interrupts.py`)
+            say("trilane: interrupted")
+            raise typer.Exit(130) from None
+        except BrokenPipeError:  # as with `| head`; the interpreter must not try to flush what is left
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise typer.Exit(_PIPE_CLOSED) from None
+        except Exception as error:
+            raise typer.Exit(report_error(error)) from None
+
+    return run
 
 
 @contextmanager

@@ -6,10 +6,17 @@ from typing import Annotated
 
 import typer
 
+from .console import reported
+from .groups import CheapGroup
+
 __all__ = ["plugins_app"]
 
 plugins_app = typer.Typer(
-    help="Look at the installed plugins.", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+    cls=CheapGroup,
+    help="Look at the installed plugins.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
 )
 
 _Blocked = Annotated[
@@ -19,6 +26,7 @@ _Blocked = Annotated[
 
 
 @plugins_app.command("list")
+@reported
 def list_command(plugin: _Blocked = None) -> None:
     """One line for each plugin: name, distribution, version, status, hooks."""
     from .registry import list_lines, load_registry
@@ -27,6 +35,7 @@ def list_command(plugin: _Blocked = None) -> None:
 
 
 @plugins_app.command("info")
+@reported
 def info_command(
     name: Annotated[str, typer.Argument(help="Name of a plugin.", metavar="NAME", show_default=False)],
     plugin: _Blocked = None,
@@ -38,6 +47,7 @@ def info_command(
 
 
 @plugins_app.command("order")
+@reported
 def order_command(
     hook: Annotated[
         str, typer.Argument(help="Name of a hook; all that are implemented without it.", metavar="HOOK")
@@ -51,6 +61,7 @@ def order_command(
 
 
 @plugins_app.command("doctor")
+@reported
 def doctor_command(plugin: _Blocked = None) -> None:
     """Load every plugin and say what is wrong with it. Exit status: 0 all is well, 1 something is not."""
     from .doctor import examine

@@ -1,0 +1,131 @@
+"""The script itself: cheap help, a clear line without typer, usage errors, closed pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from time import process_time
+
+import pytest
+
+MAIN = "import sys; sys.argv[0] = 'trilane'; from trilane.__main__ import main; main()"
+
+
+def _run(*args: str, code: str = MAIN, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def _modules_after(*args: str) -> set[str]:
+    code = """
+import sys
+from trilane.__main__ import main
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+print("MODULES", *sys.modules)
+"""
+    done = _run(*args, code=code)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.rpartition("MODULES")[2].split())
+
+
+@pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["plugins", "--help"], ["plugins", "order", "--help"]])
+def test_help_loads_nothing_heavy(args: list[str]) -> None:
+    loaded = _modules_after(*args)
+    heavy = {"pydantic", "pydantic_core", "pluggy", "rich", "anyio", "trio", "markdown_it", "pygments"}
+    assert not heavy & loaded
+    assert not {name for name in loaded if name.startswith(("trilane_", "trilane.plugins", "trilane.agent"))}
+    assert "trilane.cli.app" in loaded
+
+
+def _children_cpu(code: str, *args: str) -> float:
+    """CPU seconds of the best of five runs, as the children's user and system time."""
+    best = float("inf")
+    for _ in range(5):
+        before = os.times()
+        done = _run(*args, code=code)
+        after = os.times()
+        assert done.returncode == 0, done.stderr
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        best = min(best, used)
+    return best
+
+
+def test_help_costs_at_most_twice_the_interpreter_with_typer() -> None:
+    started = process_time()
+    bare = _children_cpu("import typer")
+    assert _children_cpu(MAIN, "--help") <= 2 * bare + 0.05
+    assert process_time() - started < 30
+
+
+def test_without_typer_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['typer'] = None\n" + MAIN
+    done = _run("--help", code=code)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "pip install 'trilane[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_names_the_commands() -> None:
+    done = _run("--help")
+    assert done.returncode == 0
+    for name in ("run", "plugins", "schema"):
+        assert f"\n  {name} " in done.stdout
+
+
+def test_version() -> None:
+    from importlib.metadata import version
+
+    assert _run("--version").stdout == f"trilane {version('trilane')}\n"
+
+
+def test_schema_is_the_schema_of_the_events() -> None:
+    from trilane.events import event_json_schema
+
+    done = _run("schema")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == event_json_schema()
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["run"], "Missing argument"),
+        (["run", "x", "--nope"], "No such option"),
+        (["rnu"], "No such command"),
+        (["run", "  \n"], "the request is empty"),
+        (["run", "x", "-p", "files"], "write -p no:NAME"),
+        (["run", "x", "--root", "no/such/folder"], "there is no such folder"),
+        (["run", "x", "--max-turns", "0"], "--max-turns"),
+        (["run", "x", "--model", "oflin"], "did you mean 'offline'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_status_2_and_one_explanation(args: list[str], says: str) -> None:
+    done = _run(*args)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_pipe_is_a_quiet_end() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, "schema"], stdout=write, stderr=subprocess.PIPE, check=False, timeout=60
+    )
+    os.close(write)
+    assert done.stderr == b""
+    assert done.returncode == 141
