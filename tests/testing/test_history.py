@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from trilane.messages import (
     AssistantMessage,
@@ -225,3 +227,57 @@ def test_a_failed_check_shows_the_messages() -> None:
 def test_an_unknown_provider_is_named() -> None:
     with pytest.raises(ValueError, match="unknown provider 'openai'; known are all, openai-chat"):
         check_history([], "openai")  # type: ignore[arg-type]
+
+
+# ---- any conversation ------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Message]:
+    """A conversation as runs make them: per turn a user message, then answers with calls and their results."""
+    messages: list[Message] = []
+
+    def fresh(prefix: str) -> str:
+        return f"{prefix}{len(messages)}"
+
+    for _ in range(draw(st.integers(1, 4))):
+        messages.append(user(fresh("u")))
+        for count in draw(st.lists(st.integers(1, 3), max_size=3)):
+            ids = [f"c{number}" for number in range(count)]
+            before: list[AssistantPart | str] = draw(st.sampled_from([[], ["Looking."], [SIGNED], [SIGNED, "Hm."]]))
+            messages.append(says(fresh("a"), *before, *asks(*ids)))
+            messages.append(results(fresh("t"), *ids))
+        messages.append(says(fresh("a"), "done", interrupted=draw(st.booleans())))
+    return messages
+
+
+@given(conversations())
+def test_whatever_runs_make_passes(messages: list[Message]) -> None:
+    assert check_history(messages) == []
+
+
+@given(conversations(), st.data())
+def test_r90_taking_results_away_is_always_found(messages: list[Message], data: st.DataObject) -> None:
+    places = [index for index, message in enumerate(messages) if message.kind == "tool"]
+    assume(places)
+    index = data.draw(st.sampled_from(places))
+    message = messages[index]
+    assert isinstance(message, ToolMessage)
+    lost = data.draw(st.integers(0, len(message.results) - 1))
+    kept = message.results[:lost] + message.results[lost + 1 :]
+    without_one = [*messages[:index], message.replace(results=kept), *messages[index + 1 :]]
+    without_all = messages[:index] + messages[index + 1 :]
+    moved = [*without_all, message]
+    for provider in PROVIDERS:
+        assert check_history(without_one, provider)
+        assert check_history(without_all, provider)
+        assert check_history(moved, provider)
+
+
+@given(conversations(), st.data())
+def test_f016_cutting_between_a_call_and_its_result_is_always_found(
+    messages: list[Message], data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(1, len(messages) - 1))
+    problems = check_history(messages[start:])
+    assert (problems == []) is (messages[start].kind == "user")
