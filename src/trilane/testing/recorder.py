@@ -47,8 +47,9 @@ class HookCall(NamedTuple):
 class Recorder:
     """A plugin that implements hooks only to write down that they were called.
 
-    Without `only` it implements every hook, so none is skipped for want of an implementation; a hook that nobody
-    implements is not called at all, and events that nothing happens between may travel together.
+    Without `only` it implements every hook, so none is skipped for want of an implementation. That shows in a run: with
+    somebody to ask for a compaction, each turn goes through COMPACTING, and events that nothing came between before are
+    handed over one by one. Give `only` or `without` where a run should be as it is without the recorder.
 
     ```python
     recorder = Recorder()
