@@ -174,7 +174,7 @@ def local_names(function: Callable[..., object]) -> dict[str, Any]:
         return {}
     import sys
 
-    wanted = {word for hint in found.__annotations__.values() if isinstance(hint, str) for word in _words(hint)}
+    wanted = {word for hint in found.__annotations__.values() if not _is_class(hint) for word in _words(hint)}
     if not wanted:
         return {}
     names: dict[str, Any] = {}
@@ -183,9 +183,14 @@ def local_names(function: Callable[..., object]) -> dict[str, Any]:
     return names
 
 
-def _words(hint: str) -> Iterator[str]:
+def _is_class(annotation: object) -> bool:
+    return isinstance(annotation, type) and not hasattr(annotation, "__origin__")
+
+
+def _words(hint: object) -> Iterator[str]:
+    """Identifiers in an annotation; in `list["Model"]` too, whose text is only in its `repr`."""
     word = ""
-    for char in hint + " ":
+    for char in (hint if isinstance(hint, str) else repr(hint)) + " ":
         if char.isidentifier() or (word and char.isalnum()):
             word += char
         elif word:
@@ -210,7 +215,7 @@ class _Resolver:
         self.scopes: tuple[dict[str, Any], dict[str, Any]] | None = None
 
     def __call__(self, parameter: str, annotation: Any) -> Any:
-        if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
+        if _is_class(annotation):
             return annotation
         import typing
 

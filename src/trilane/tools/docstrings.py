@@ -42,9 +42,7 @@ def parse_docstring(text: str | None) -> Docstring:
     """Read a docstring. Never raises: what cannot be understood stays part of the description."""
     if not text or not text.strip():
         return Docstring("", {})
-    import inspect
-
-    text = inspect.cleandoc(text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = _dedented(text.replace("\r\n", "\n").replace("\r", "\n"))
     if ":" not in text and "---" not in text:
         return Docstring(text.strip(), {})
     parameters: dict[str, str] = {}
@@ -56,6 +54,17 @@ def parse_docstring(text: str | None) -> Docstring:
         if heading == "":
             kept += block
     return Docstring(_squeeze(kept), parameters)
+
+
+def _dedented(text: str) -> str:
+    import inspect
+
+    first, _, rest = text.partition("\n")
+    if first.strip().lower().rstrip(":") in _PARAMETER_SECTIONS:
+        # Nothing but entries: their indentation relative to the heading would be lost.
+        indent = min((_indent(line) for line in rest.expandtabs().split("\n") if line.strip()), default=0)
+        text = f"\n{' ' * (indent - 1)}{first.strip()}\n{rest}"
+    return inspect.cleandoc(text)
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict, TypeVar, overload
 
@@ -145,7 +144,7 @@ def checked(options: dict[str, Any], label: str) -> dict[str, Any]:
         if values[key] not in choices:
             raise ToolDefinitionError(f"{label}: {key} must be one of {', '.join(choices)}, not {values[key]!r}.")
     timeout, limit, attempts = values["timeout"], values["max_result_chars"], values["attempts"]
-    if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < math.inf):
+    if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < float("inf")):
         raise ToolDefinitionError(f"{label}: timeout must be a number of seconds above 0, or None, not {timeout!r}.")
     if limit is not None and not (isinstance(limit, int) and limit > 0):
         raise ToolDefinitionError(f"{label}: max_result_chars must be above 0, or None for no limit, not {limit!r}.")

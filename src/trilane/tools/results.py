@@ -6,7 +6,7 @@ empty ones look like to a provider: `render_result` and the adapters of provider
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from trilane.errors import ReplyError, ToolError, ToolTimeoutError
@@ -21,6 +21,7 @@ __all__ = ["cut_text", "error_result", "render_result", "unknown_tool_result"]
 
 _MEDIA = (ImagePart, AudioPart, FilePart)
 _DEEPEST = 100
+_encode: Callable[[object], str] | None = None
 
 
 class _UnreadableError(Exception):
@@ -143,8 +144,11 @@ class _Converter:
         self._open: set[int] = set()
 
     def json(self, value: object) -> JsonValue:
-        if value is None or isinstance(value, bool):
-            return value
+        kind = type(value)
+        if kind is str:
+            return clean_text(value)  # type: ignore[arg-type]
+        if value is None or kind is bool or kind is int:
+            return value  # type: ignore[return-value]
         if isinstance(value, (str, int, float, bytes, bytearray)) or _is_enum(value):
             return self._scalar(value)
         if id(value) in self._open:
@@ -177,6 +181,10 @@ class _Converter:
 
     def _compound(self, value: Any) -> JsonValue:
         kind = type(value)
+        if kind is dict:
+            return self._mapping(value)
+        if kind is list or kind is tuple:
+            return [self.json(item) for item in value]
         if isinstance(value, type):
             return f"{value.__module__}.{value.__qualname__}"
         if hasattr(kind, "model_dump"):
@@ -231,9 +239,12 @@ def _is_enum(value: object) -> bool:
 
 
 def _dumps(value: JsonValue) -> str:
-    import json
+    global _encode
+    if _encode is None:
+        import json
 
-    return json.dumps(value, ensure_ascii=False)
+        _encode = json.JSONEncoder(ensure_ascii=False).encode
+    return _encode(value)
 
 
 def _texts_for_model(exception: BaseException) -> list[str]:
