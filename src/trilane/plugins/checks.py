@@ -27,8 +27,8 @@ def check_object(plugin: object, name: str) -> None:
     """
     if isinstance(plugin, type):
         raise HookSpecError(
-            f"plugin {name!r} is the class {plugin.__qualname__}, not an instance; "
-            f"write {plugin.__qualname__.rpartition('.')[2]}() with the parentheses",
+            f"plugin {name!r} is the class {plugin.__name__}, not an instance; "
+            f"write {plugin.__name__}() with the parentheses",
             plugin=name,
         )
     if inspect.isroutine(plugin):
@@ -103,12 +103,12 @@ def _static_function(plugin: object, attribute: str) -> tuple[object | None, Cal
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """`; did you mean 'x'?`, or the names there are if there are few, or nothing."""
+    """`; did you mean 'x'?`, or the names there are if none is near and they are few, or nothing."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, names, n=2, cutoff=0.6)
+    close = get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
-        return f"; did you mean {' or '.join(repr(match) for match in close)}?"
+        return f"; did you mean {close[0]!r}?"
     return f"; there are: {', '.join(sorted(names))}" if 0 < len(names) <= 8 else ""
 
 

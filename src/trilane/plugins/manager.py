@@ -6,7 +6,7 @@ nothing. Nothing here calls a hook of a run; the `register_` hooks are called wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -123,24 +123,30 @@ class PluginManager:
 
         An installed plugin that cannot be imported or registered is listed as failed, and the others are loaded. An
         item that was given as an object must be right. With `installed()` what is given by itself wins over the
-        installed plugin of the same name.
+        installed plugin of the same name. If this raises, nothing of `plugins` stays registered.
 
         Raises:
             PluginLoadError: an object that cannot be registered, a name that is not installed; an order that cannot be;
                 with `strict` also whatever else went wrong.
         """
         items = [plugins] if isinstance(plugins, (Installed, str, ModuleType)) else list(plugins)
-        given = {_name_of(item): item for item in items if not isinstance(item, (str, Installed))}
-        for item in items:
-            if isinstance(item, Installed):
-                self._load_installed(given)
-            elif isinstance(item, str):
-                self._load_named(item)
-            else:
-                self.register(item)
-        self.check()
+        given = {_name_of(item) for item in items if not isinstance(item, (str, Installed))}
+        before = self.names()
+        try:
+            for item in items:
+                if isinstance(item, Installed):
+                    self._load_installed(given)
+                elif isinstance(item, str):
+                    self._load_named(item)
+                else:
+                    self.register(item)
+            self.check()
+        except BaseException:
+            for name in set(self.names()).difference(before):
+                self.unregister(name)
+            raise
 
-    def _load_installed(self, given: Mapping[str, object]) -> None:
+    def _load_installed(self, given: Collection[str]) -> None:
         for info, point in entries():
             if info.name in self.disabled:
                 self._block(info)
@@ -162,8 +168,8 @@ class PluginManager:
 
             names = sorted({info.name for info, _ in entries()})
             raise PluginLoadError(
-                f"no plugin {name!r} is installed{nearest(name, names)}. "
-                f"If its package is missing: pip install trilane-{name}",
+                f"no plugin {name!r} is installed{nearest(name, names)} "
+                f"(if its package is missing: pip install trilane-{name})",
                 plugin=name,
             )
         for info, point in found:
@@ -262,12 +268,9 @@ class PluginManager:
 
     def _registry(self) -> pluggy.PluginManager:
         if self._pluggy is None:
-            import pluggy
+            from .registry import Registry
 
-            from trilane.hookspecs import HookSpecs
-
-            self._pluggy = pluggy.PluginManager("trilane")
-            self._pluggy.add_hookspecs(HookSpecs)
+            self._pluggy = Registry()
         return self._pluggy
 
     # ---- what plugins supply -----------------------------------------------------------------------------------------

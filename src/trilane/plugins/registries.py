@@ -202,8 +202,8 @@ def _unknown_provider(spec: str, name: str, manager: PluginManager) -> UnknownMo
     installed = {info.name for info in discover()}
     names = sorted(installed | {provider.name for provider in active})
     hint = nearest(name, names)
-    cure = f" If it is not installed: pip install trilane-{name}" if _is_name(name) else ""
-    return UnknownModelError(f"no plugin supplies models of the provider {name!r} (in {spec!r}){hint}.{cure}")
+    cure = f" (if its package is missing: pip install trilane-{name})" if _is_name(name) else ""
+    return UnknownModelError(f"no plugin supplies the provider {name!r} of {spec!r}{hint}{cure}")
 
 
 def _is_name(name: str) -> bool:
