@@ -1,14 +1,14 @@
-"""The bounded sink, requirement by requirement (R56-R73)."""
+"""The bounded sink: capacity, cancellation, the writer and its errors (R56-R63, R66-R69, R73)."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from trilane.channels import EventSink
@@ -18,51 +18,11 @@ pytestmark = pytest.mark.anyio
 
 Settle = Callable[[], Awaitable[None]]
 Start = Callable[..., Any]
-
-
-class Connection:
-    """A connection whose writes can be held up, and that fails once it is closed."""
-
-    def __init__(self, *, stuck: bool = False) -> None:
-        self.written: list[Any] = []
-        self.writing = 0
-        self.overlapped = False
-        self.closed = False
-        self._room = 0 if stuck else 10**9
-        self._changed = anyio.Event()
-
-    async def write(self, item: Any) -> None:
-        self.overlapped |= self.writing > 0
-        self.writing += 1
-        try:
-            while self._room == 0 and not self.closed:
-                await self._changed.wait()
-            if self.closed:
-                raise ConnectionError("the connection is closed")
-            self._room -= 1
-            self.written.append(item)
-        finally:
-            self.writing -= 1
-
-    def release(self, writes: int = 10**9) -> None:
-        self._room += writes
-        self._change()
-
-    def close(self) -> None:
-        self.closed = True
-        self._change()
-
-    def _change(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+Connect = Callable[..., Any]
 
 
 def terminal(kind: str = "run_completed") -> Any:
     return SimpleNamespace(type=kind)
-
-
-async def in_thread(function: Callable[[], object]) -> None:
-    await anyio.to_thread.run_sync(function)
 
 
 # --- capacity -----------------------------------------------------------------------------------------------------
@@ -70,9 +30,9 @@ async def in_thread(function: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize(("options", "capacity"), [({}, 64), ({"capacity": 1}, 1), ({"capacity": 3}, 3)])
 async def test_r56_capacity_counts_what_waits_for_the_writer(
-    options: dict[str, int], capacity: int, start: Start, settle: Settle
+    options: dict[str, int], capacity: int, start: Start, settle: Settle, connect: Connect
 ) -> None:
-    connection = Connection(stuck=True)
+    connection = connect(stuck=True)
     sink: EventSink[int] = EventSink(connection.write, **options)
     async with anyio.create_task_group() as tasks:
         start(tasks, sink.run)
@@ -89,20 +49,22 @@ async def test_r56_capacity_counts_what_waits_for_the_writer(
 
 
 @pytest.mark.parametrize("options", [{"capacity": 0}, {"capacity": -1}, {"write_seconds": 0}, {"write_seconds": -1.0}])
-def test_r56_impossible_bounds_are_refused(options: dict[str, Any]) -> None:
+def test_r56_impossible_bounds_are_refused(options: dict[str, Any], connect: Connect) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
-        EventSink(Connection.write, **options)  # type: ignore[arg-type]
+        EventSink(connect().write, **options)  # type: ignore[arg-type]
 
 
-async def test_r57_with_room_publish_does_not_wait() -> None:
-    sink: EventSink[str] = EventSink(Connection().write)
+async def test_r57_with_room_publish_does_not_wait(connect: Connect) -> None:
+    sink: EventSink[str] = EventSink(connect().write)
     with pytest.raises(StopIteration):
         await_once = sink.publish("a")
         await_once.send(None)
 
 
-async def test_r58_full_publish_waits_and_one_write_releases_one(start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
+async def test_r58_full_publish_waits_and_one_write_releases_one(
+    start: Start, settle: Settle, connect: Connect
+) -> None:
+    connection = connect(stuck=True)
     sink: EventSink[int] = EventSink(connection.write, capacity=1)
     async with anyio.create_task_group() as tasks:
         start(tasks, sink.run)
@@ -124,8 +86,8 @@ async def test_r58_full_publish_waits_and_one_write_releases_one(start: Start, s
         sink.close()
 
 
-async def test_r58_a_newcomer_does_not_overtake_those_who_wait(start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
+async def test_r58_a_newcomer_does_not_overtake_those_who_wait(start: Start, settle: Settle, connect: Connect) -> None:
+    connection = connect(stuck=True)
     sink: EventSink[str] = EventSink(connection.write, capacity=1)
     async with anyio.create_task_group() as tasks:
         start(tasks, sink.run)
@@ -146,8 +108,8 @@ async def test_r58_a_newcomer_does_not_overtake_those_who_wait(start: Start, set
 # --- cancellation -------------------------------------------------------------------------------------------------
 
 
-async def test_r59_a_blocked_publish_hears_its_cancellation(start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
+async def test_r59_a_blocked_publish_hears_its_cancellation(start: Start, settle: Settle, connect: Connect) -> None:
+    connection = connect(stuck=True)
     sink: EventSink[int] = EventSink(connection.write, capacity=1)
     async with anyio.create_task_group() as tasks:
         start(tasks, sink.run)
@@ -167,8 +129,10 @@ async def test_r59_a_blocked_publish_hears_its_cancellation(start: Start, settle
         sink.close()
 
 
-async def test_r59_a_place_given_to_a_cancelled_publish_is_passed_on(start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
+async def test_r59_a_place_given_to_a_cancelled_publish_is_passed_on(
+    start: Start, settle: Settle, connect: Connect
+) -> None:
+    connection = connect(stuck=True)
     sink: EventSink[int] = EventSink(connection.write, capacity=1)
     await sink.publish(0)  # no writer yet: the queue is full
     async with anyio.create_task_group() as tasks:
@@ -183,8 +147,8 @@ async def test_r59_a_place_given_to_a_cancelled_publish_is_passed_on(start: Star
         sink.close()
 
 
-async def test_r62_publish_of_a_cancelled_caller_never_enqueues() -> None:
-    sink: EventSink[int] = EventSink(Connection().write, capacity=2000)
+async def test_r62_publish_of_a_cancelled_caller_never_enqueues(connect: Connect) -> None:
+    sink: EventSink[int] = EventSink(connect().write, capacity=2000)
     with anyio.CancelScope() as outer:
         outer.cancel()
         for number in range(1000):
@@ -195,8 +159,8 @@ async def test_r62_publish_of_a_cancelled_caller_never_enqueues() -> None:
     assert not sink._items
 
 
-async def test_r62_each_of_a_thousand_cancelled_callers() -> None:
-    sink: EventSink[int] = EventSink(Connection().write, capacity=2000)
+async def test_r62_each_of_a_thousand_cancelled_callers(connect: Connect) -> None:
+    sink: EventSink[int] = EventSink(connect().write, capacity=2000)
     ended = 0
     for number in range(1000):
         with anyio.CancelScope() as scope:
@@ -208,8 +172,8 @@ async def test_r62_each_of_a_thousand_cancelled_callers() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_r62_a_native_cancel_asked_for_before_is_heard() -> None:
-    sink: EventSink[int] = EventSink(Connection().write, capacity=2000)
+async def test_r62_a_native_cancel_asked_for_before_is_heard(connect: Connect) -> None:
+    sink: EventSink[int] = EventSink(connect().write, capacity=2000)
 
     async def publish() -> None:
         task = asyncio.current_task()
@@ -224,8 +188,8 @@ async def test_r62_a_native_cancel_asked_for_before_is_heard() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_r62_a_cancel_that_was_heard_before_does_not_stop_the_clean_up() -> None:
-    sink: EventSink[str] = EventSink(Connection().write)
+async def test_r62_a_cancel_that_was_heard_before_does_not_stop_the_clean_up(connect: Connect) -> None:
+    sink: EventSink[str] = EventSink(connect().write)
 
     async def work() -> None:
         try:
@@ -241,209 +205,11 @@ async def test_r62_a_cancel_that_was_heard_before_does_not_stop_the_clean_up() -
     assert [item for item, _ in sink._items] == ["bye"]
 
 
-# --- closing ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("from_thread", [False, True])
-async def test_r60_close_wakes_all_blocked_publishers(from_thread: bool, start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
-    sink: EventSink[int] = EventSink(connection.write, capacity=1)
-    async with anyio.create_task_group() as tasks:
-        start(tasks, sink.run)
-        await sink.publish(-1)
-        await settle()
-        await sink.publish(-2)
-        jobs = [start(tasks, sink.publish, number) for number in range(10)]
-        await settle()
-        if from_thread:
-            await in_thread(sink.close)
-        else:
-            sink.close()
-        with anyio.fail_after(5):
-            while not all(job.done for job in jobs):
-                await anyio.lowlevel.checkpoint()
-        assert all(isinstance(job.error, EventSinkClosed) for job in jobs)
-        connection.release()
-
-
-async def test_r60_close_from_a_thread_ends_an_idle_writer(start: Start, settle: Settle) -> None:
-    sink: EventSink[int] = EventSink(Connection().write)
-    async with anyio.create_task_group() as tasks:
-        run, wait = start(tasks, sink.run), start(tasks, sink.wait)
-        await settle()
-        await in_thread(sink.close)
-        with anyio.fail_after(5):
-            await sink.wait()
-        await settle()
-        assert run.done
-        assert wait.done
-
-
-async def test_r61_publish_after_close_always_fails_even_with_room() -> None:
-    sink: EventSink[int] = EventSink(Connection().write, capacity=2000)
-    sink.close()
-    refused = 0
-    for number in range(1000):
-        with pytest.raises(EventSinkClosed, match="the sink is closed"):
-            await sink.publish(number)
-        refused += 1
-    assert refused == 1000
-    assert not sink._items
-    assert sink.dropped == 0
-
-
-async def test_r61_the_closed_flag_is_looked_at_before_the_cancellation() -> None:
-    sink: EventSink[int] = EventSink(Connection().write)
-    sink.close()
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        with pytest.raises(EventSinkClosed):
-            await sink.publish(1)
-
-
-async def test_r64_close_is_idempotent_from_many_threads(start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
-    sink: EventSink[int] = EventSink(connection.write)
-    async with anyio.create_task_group() as tasks:
-        start(tasks, sink.run)
-        for number in range(5):
-            await sink.publish(number)
-        await settle()
-        async with anyio.create_task_group() as closers:
-            for _ in range(8):
-                closers.start_soon(in_thread, sink.close)
-        sink.close()
-        assert sink.closed
-        assert sink.dropped == 4
-        connection.release()
-    sink.close()
-    assert sink.dropped == 4
-
-
-def test_r64_close_without_any_event_loop() -> None:
-    sink: EventSink[int] = EventSink(Connection.write)  # type: ignore[arg-type]
-    thread = threading.Thread(target=sink.close)
-    thread.start()
-    thread.join()
-    sink.close()
-    assert sink.closed
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-def test_r64_close_after_the_event_loop_has_ended(anyio_backend: str) -> None:
-    sink: EventSink[int] = EventSink(Connection().write, capacity=1)
-
-    async def main() -> None:
-        await sink.publish(1)
-        with anyio.move_on_after(0.01):
-            await sink.publish(2)
-
-    asyncio.run(main())
-    thread = threading.Thread(target=sink.close)
-    thread.start()
-    thread.join()
-    assert sink.closed
-    assert sink.dropped == 1
-
-
-async def test_r65_publish_and_close_in_a_race() -> None:
-    outcomes = {"published": 0, "closed": 0}
-
-    async def publish(sink: EventSink[int]) -> None:
-        for number in range(20):
-            try:
-                await sink.publish(number)
-                outcomes["published"] += 1
-            except EventSinkClosed:
-                outcomes["closed"] += 1
-
-    for attempt in range(100):
-        connection = Connection()
-        sink: EventSink[int] = EventSink(connection.write, capacity=1 + attempt % 3)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(sink.run)
-            for _ in range(5):
-                tasks.start_soon(publish, sink)
-            for _ in range(attempt % 20):
-                await anyio.lowlevel.checkpoint()
-            sink.close()
-        assert not sink._items
-    assert sum(outcomes.values()) == 10_000
-    assert all(outcomes.values())
-
-
-async def test_r65_close_that_interrupts_at_any_line_strands_nobody(
-    start: Start, settle: Settle, interrupt: Callable[..., Any]
-) -> None:
-    for line in range(1, 2000):
-        connection = Connection(stuck=True)
-        sink: EventSink[int] = EventSink(connection.write, capacity=1)
-        async with anyio.create_task_group() as tasks:
-            with interrupt(EventSink.publish, line, sink.close) as hit:
-                jobs = [start(tasks, sink.wait), start(tasks, sink.run)]
-                publishers = [start(tasks, sink.publish, number) for number in range(3)]
-                await settle()
-                connection.release()
-                await settle()
-            if hit():
-                assert all(job.done for job in [*jobs, *publishers])
-                accepted = sum(job.error is None for job in publishers)
-                assert accepted == len(connection.written) + sink.dropped
-                assert not sink._items
-            sink.close()
-        if not hit():
-            break
-    assert 50 < line < 1999
-
-
-async def test_r69_close_that_interrupts_wait_at_any_line_ends_it(
-    start: Start, settle: Settle, interrupt: Callable[..., Any]
-) -> None:
-    for line in range(1, 500):
-        sink: EventSink[int] = EventSink(Connection().write)
-        async with anyio.create_task_group() as tasks:
-            with interrupt(EventSink.wait, line, sink.close) as hit:
-                wait = start(tasks, sink.wait)
-                await settle()
-            assert wait.done == hit()
-            sink.close()
-        if not hit():
-            break
-    assert 5 < line < 499
-
-
-async def test_r65_publish_and_close_from_a_thread_in_a_race() -> None:
-    for _ in range(50):
-        connection = Connection()
-        sink: EventSink[int] = EventSink(connection.write, capacity=2)
-        accepted = 0
-        go = threading.Event()
-
-        def closer(go: threading.Event = go, sink: EventSink[int] = sink) -> None:
-            go.wait(5)
-            sink.close()
-
-        thread = threading.Thread(target=closer)
-        thread.start()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(sink.run)
-            go.set()
-            with anyio.fail_after(5):
-                while True:
-                    try:
-                        await sink.publish(accepted)
-                    except EventSinkClosed:
-                        break
-                    accepted += 1
-        thread.join()
-        assert accepted == len(connection.written) + sink.dropped
-
-
 # --- the writer ---------------------------------------------------------------------------------------------------
 
 
-async def test_r63_an_item_that_is_no_longer_live_is_skipped(start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
+async def test_r63_an_item_that_is_no_longer_live_is_skipped(start: Start, settle: Settle, connect: Connect) -> None:
+    connection = connect(stuck=True)
     sink: EventSink[Any] = EventSink(connection.write)
     alive = True
     last = terminal("run_cancelled")
@@ -460,8 +226,8 @@ async def test_r63_an_item_that_is_no_longer_live_is_skipped(start: Start, settl
     assert sink.dropped == 0
 
 
-async def test_r63_a_failing_live_function_closes_the_sink(start: Start) -> None:
-    sink: EventSink[str] = EventSink(Connection().write)
+async def test_r63_a_failing_live_function_closes_the_sink(start: Start, connect: Connect) -> None:
+    sink: EventSink[str] = EventSink(connect().write)
     error = ZeroDivisionError("live")
 
     def live() -> bool:
@@ -475,8 +241,8 @@ async def test_r63_a_failing_live_function_closes_the_sink(start: Start) -> None
     assert sink.error is error
 
 
-async def test_r66_one_writer_no_overlap_order_kept(start: Start, settle: Settle) -> None:
-    connection = Connection()
+async def test_r66_one_writer_no_overlap_order_kept(start: Start, settle: Settle, connect: Connect) -> None:
+    connection = connect()
     sink: EventSink[tuple[int, int]] = EventSink(connection.write, capacity=2)
 
     async def publish(name: int) -> None:
@@ -499,8 +265,10 @@ async def test_r66_one_writer_no_overlap_order_kept(start: Start, settle: Settle
         assert [item for item in connection.written if item[0] == name] == [(name, number) for number in range(50)]
 
 
-async def test_r67_after_close_queued_items_are_dropped_and_counted(start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
+async def test_r67_after_close_queued_items_are_dropped_and_counted(
+    start: Start, settle: Settle, connect: Connect
+) -> None:
+    connection = connect(stuck=True)
     sink: EventSink[int] = EventSink(connection.write)
     async with anyio.create_task_group() as tasks:
         run = start(tasks, sink.run)
@@ -515,8 +283,10 @@ async def test_r67_after_close_queued_items_are_dropped_and_counted(start: Start
     assert connection.written == [0]  # the write in progress was finished
 
 
-async def test_r68_close_does_not_interrupt_a_write_and_r70_does_not_wait(start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
+async def test_r68_close_does_not_interrupt_a_write_and_r70_does_not_wait(
+    start: Start, settle: Settle, connect: Connect
+) -> None:
+    connection = connect(stuck=True)
     sink: EventSink[int] = EventSink(connection.write)
     async with anyio.create_task_group() as tasks:
         run = start(tasks, sink.run)
@@ -531,8 +301,8 @@ async def test_r68_close_does_not_interrupt_a_write_and_r70_does_not_wait(start:
     assert connection.written == [1]
 
 
-async def test_r69_wait_returns_when_the_writer_has_ended(start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
+async def test_r69_wait_returns_when_the_writer_has_ended(start: Start, settle: Settle, connect: Connect) -> None:
+    connection = connect(stuck=True)
     sink: EventSink[int] = EventSink(connection.write)
     async with anyio.create_task_group() as tasks:
         run = start(tasks, sink.run)
@@ -551,8 +321,10 @@ async def test_r69_wait_returns_when_the_writer_has_ended(start: Start, settle: 
         await sink.wait()
 
 
-async def test_r69_without_a_writer_a_closed_sink_is_not_waited_for(start: Start, settle: Settle) -> None:
-    sink: EventSink[int] = EventSink(Connection().write)
+async def test_r69_without_a_writer_a_closed_sink_is_not_waited_for(
+    start: Start, settle: Settle, connect: Connect
+) -> None:
+    sink: EventSink[int] = EventSink(connect().write)
     async with anyio.create_task_group() as tasks:
         wait = start(tasks, sink.wait)
         await settle()
@@ -565,9 +337,9 @@ async def test_r69_without_a_writer_a_closed_sink_is_not_waited_for(start: Start
         await sink.wait()
 
 
-async def test_the_writer_ends_by_itself_after_a_terminal_event(start: Start, settle: Settle) -> None:
+async def test_the_writer_ends_by_itself_after_a_terminal_event(start: Start, settle: Settle, connect: Connect) -> None:
     for kind in ("run_completed", "run_failed", "run_cancelled"):
-        connection = Connection()
+        connection = connect()
         sink: EventSink[Any] = EventSink(connection.write)
         event = terminal(kind)
         await sink.publish("first")
@@ -583,8 +355,10 @@ async def test_the_writer_ends_by_itself_after_a_terminal_event(start: Start, se
             await sink.publish("late")
 
 
-async def test_a_type_that_is_not_terminal_does_not_end_the_writer(start: Start, settle: Settle) -> None:
-    connection = Connection()
+async def test_a_type_that_is_not_terminal_does_not_end_the_writer(
+    start: Start, settle: Settle, connect: Connect
+) -> None:
+    connection = connect()
     sink: EventSink[Any] = EventSink(connection.write)
     items = [terminal("text_delta"), SimpleNamespace(type=["unhashable"]), SimpleNamespace(type=None), {"type": "x"}]
     async with anyio.create_task_group() as tasks:
@@ -597,76 +371,13 @@ async def test_a_type_that_is_not_terminal_does_not_end_the_writer(start: Start,
         sink.close()
 
 
-# --- shutting down ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("failing", ["nothing", "stop the run", "close the connection"])
-async def test_r71_shutdown_in_order_also_when_a_step_raises(failing: str, start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
-    sink: EventSink[int] = EventSink(connection.write, capacity=1)
-    calls: list[str] = []
-
-    def step(name: str, action: Callable[[], object] = lambda: None) -> None:
-        calls.append(name)
-        action()
-        if name == failing:
-            raise OSError(name)
-
-    async def shut_down() -> None:
-        try:
-            step("stop the run")
-        finally:
-            step("close the sink", sink.close)
-            try:
-                step("close the connection", connection.close)
-            finally:
-                await sink.wait()
-                calls.append("waited")
-
-    async with anyio.create_task_group() as tasks:
-        start(tasks, sink.run)
-        await sink.publish(1)
-        await settle()
-        job = start(tasks, shut_down)
-        await settle()
-        assert job.done
-    assert calls == ["stop the run", "close the sink", "close the connection", "waited"]
-    assert (job.error is None) == (failing == "nothing")
-    assert connection.written == []
-
-
-async def test_r72_waiting_before_the_connection_is_closed_hangs(start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
-    sink: EventSink[int] = EventSink(connection.write)
-    async with anyio.create_task_group() as tasks:
-        start(tasks, sink.run)
-        await sink.publish(1)
-        await settle()
-        sink.close()
-        wait = start(tasks, sink.wait)
-        await settle()
-        assert not wait.done  # nobody is left to end the write
-        connection.close()
-        await settle()
-        assert wait.done
-
-
-async def test_r72_closing_the_connection_before_the_sink_lets_events_go_to_it(start: Start, settle: Settle) -> None:
-    connection = Connection()
-    sink: EventSink[int] = EventSink(connection.write)
-    async with anyio.create_task_group() as tasks:
-        start(tasks, sink.run)
-        connection.close()
-        await sink.publish(1)  # accepted although nobody can receive it
-        await settle()
-        assert isinstance(sink.error, ConnectionError)
-
-
 # --- failing writes -----------------------------------------------------------------------------------------------
 
 
-async def test_r73_a_write_error_closes_the_sink_and_is_the_cause(start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
+async def test_r73_a_write_error_closes_the_sink_and_is_the_cause(
+    start: Start, settle: Settle, connect: Connect
+) -> None:
+    connection = connect(stuck=True)
     sink: EventSink[int] = EventSink(connection.write, capacity=1)
     async with anyio.create_task_group() as tasks:
         run = start(tasks, sink.run)
@@ -690,8 +401,8 @@ async def test_r73_a_write_error_closes_the_sink_and_is_the_cause(start: Start, 
         assert refusal.value.__cause__ is sink.error
 
 
-async def test_r73_a_write_that_takes_too_long_is_a_write_error() -> None:
-    connection = Connection(stuck=True)
+async def test_r73_a_write_that_takes_too_long_is_a_write_error(connect: Connect) -> None:
+    connection = connect(stuck=True)
     sink: EventSink[Any] = EventSink(connection.write, write_seconds=0.01)
     await sink.publish(SimpleNamespace(type="text_delta"))
     with anyio.fail_after(5):
@@ -701,8 +412,8 @@ async def test_r73_a_write_that_takes_too_long_is_a_write_error() -> None:
         await sink.publish("next")
 
 
-async def test_r73_a_cancelled_writer_closes_the_sink(start: Start, settle: Settle) -> None:
-    connection = Connection(stuck=True)
+async def test_r73_a_cancelled_writer_closes_the_sink(start: Start, settle: Settle, connect: Connect) -> None:
+    connection = connect(stuck=True)
     sink: EventSink[int] = EventSink(connection.write)
     async with anyio.create_task_group() as tasks:
         run = start(tasks, sink.run)
