@@ -9,19 +9,29 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from trilane._records import Record
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
 
-__all__ = ["DISABLED_VARIABLE", "GROUP", "Installed", "PluginInfo", "disabled_names", "discover", "installed"]
+__all__ = [
+    "DISABLED_VARIABLE",
+    "GROUP",
+    "Installed",
+    "PluginInfo",
+    "PluginStatus",
+    "disabled_names",
+    "discover",
+    "entries",
+    "installed",
+]
 
 GROUP = "trilane"
 DISABLED_VARIABLE = "TRILANE_DISABLED_PLUGINS"
 
-PluginStatus = Literal["available", "loaded", "blocked", "failed", "duplicate"]
+PluginStatus: TypeAlias = Literal["available", "loaded", "blocked", "failed", "duplicate"]
 
 
 class PluginInfo(Record):

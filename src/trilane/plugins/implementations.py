@@ -15,7 +15,15 @@ from trilane.hookspecs import HOOKS, Marks
 if TYPE_CHECKING:
     from pluggy import HookImpl
 
-__all__ = ["Calls", "CompiledHooks", "HookImplementation"]
+__all__ = [
+    "Calls",
+    "CompiledHooks",
+    "HookImplementation",
+    "implementation",
+    "location",
+    "marks_of",
+    "positional",
+]
 
 
 class HookImplementation:
