@@ -13,6 +13,12 @@ from trilane_files.confine import Root
 SECRET = "SECRET beside the root"
 
 
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Every async test runs on both backends."""
+    return str(request.param)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """An empty root folder; `../secret.txt` and `../outside/` are outside."""

@@ -25,7 +25,7 @@ def docs(tmp_path: Path) -> Path:
 
 
 def _calls(*calls: tuple[str, dict[str, object]]) -> list[ToolCall]:
-    return [ToolCall(name=name, arguments=arguments) for name, arguments in calls]  # type: ignore[arg-type]
+    return [ToolCall(id=f"call-{n}", name=name, arguments=arguments) for n, (name, arguments) in enumerate(calls)]  # type: ignore[arg-type]
 
 
 def _texts(model: ScriptedModel) -> list[tuple[str, str]]:
