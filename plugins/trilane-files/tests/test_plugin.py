@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 import trilane_files.plugin
-from trilane import Agent, ConfigError, ToolCall
-from trilane.testing import ScriptedModel
+from trilane import Agent, ConfigError, ToolCall, ToolMessage
+from trilane.testing import ScriptedModel, call
 from trilane_files import files
 from trilane_files.tools import tools_below
 
@@ -24,13 +25,15 @@ def docs(tmp_path: Path) -> Path:
     return folder
 
 
-def _calls(*calls: tuple[str, dict[str, object]]) -> list[ToolCall]:
-    return [ToolCall(id=f"call-{n}", name=name, arguments=arguments) for n, (name, arguments) in enumerate(calls)]  # type: ignore[arg-type]
+def _calls(*calls: tuple[str, dict[str, JsonValue]]) -> list[ToolCall]:
+    return [call(name, **arguments) for name, arguments in calls]
 
 
 def _texts(model: ScriptedModel) -> list[tuple[str, str]]:
     """Outcome and text of the results in the last request."""
-    return [(result.outcome, str(result.content)) for result in model.requests[-1].messages[-1].results]  # type: ignore[union-attr]
+    last = model.requests[-1].messages[-1]
+    assert isinstance(last, ToolMessage)
+    return [(result.outcome, str(result.content)) for result in last.results]
 
 
 @pytest.mark.anyio
@@ -96,7 +99,8 @@ async def test_parameters_are_described_to_the_model(docs: Path) -> None:
         assert isinstance(properties, dict)
         assert "self" not in properties
         for name, schema in properties.items():
-            assert schema.get("description"), f"{tool.name}.{name}"  # type: ignore[union-attr]
+            assert isinstance(schema, dict)
+            assert schema.get("description"), f"{tool.name}.{name}"
 
 
 @pytest.mark.anyio
