@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from time import process_time
 
 import pytest
@@ -129,3 +130,49 @@ def test_a_closed_pipe_is_a_quiet_end() -> None:
     os.close(write)
     assert done.stderr == b""
     assert done.returncode == 141
+
+
+@pytest.fixture
+def with_commands(tmp_path: Path) -> dict[str, str]:
+    """An environment in which a distribution ships commands."""
+    info = tmp_path / "acme_commands-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-commands\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[trilane.commands]\nhello = acme_commands:hello\nsuite = acme_commands:suite\nrun = acme_commands:hello\n"
+        "broken = acme_broken:nothing\nodd = acme_commands:odd\n"
+    )
+    (tmp_path / "acme_commands.py").write_text(
+        "import typer\nodd = 3\nsuite = typer.Typer()\n"
+        "@suite.command()\ndef one() -> None: print('suite one')\n"
+        "@suite.command()\ndef two() -> None: raise ValueError('two is broken')\n"
+        "def hello(name: str) -> None: print('hello', name)\n"
+    )
+    return {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+
+def test_commands_of_plugins_are_listed_without_importing_them(with_commands: dict[str, str]) -> None:
+    code = MAIN.replace("main()", "\ntry: main()\nfinally: assert 'acme_commands' not in sys.modules")
+    done = _run("--help", code=code, env=with_commands)
+    assert done.returncode == 0, done.stderr
+    listed = done.stdout.partition("Commands of plugins:")[2].split("\n")
+    assert [line.split() for line in listed if line] == [
+        [name, "from", "acme-commands", "1.0"] for name in ("broken", "hello", "odd", "suite")
+    ]
+
+
+def test_commands_of_plugins_run(with_commands: dict[str, str]) -> None:
+    assert _run("hello", "you", env=with_commands).stdout == "hello you\n"
+    assert _run("suite", "one", env=with_commands).stdout == "suite one\n"
+    assert "REQUEST" in _run("run", "--help", env=with_commands).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("broken", "No module named 'acme_broken'"), ("odd", "neither a typer.Typer nor a function")]
+)
+def test_a_broken_command_of_a_plugin_is_explained(with_commands: dict[str, str], name: str, says: str) -> None:
+    done = _run(name, env=with_commands)
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert f"the command '{name}' from acme-commands 1.0" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -9,17 +9,17 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from .text import call_text, visible
+from .text import call_text, one_line, visible
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from trilane.events import Question, Receipt
 
-__all__ = ["Answers", "NobodyAnswers", "TerminalLines", "approval", "can_prompt", "nobody"]
+__all__ = ["Answers", "NobodyAnswers", "TerminalLines", "can_prompt"]
 
 _YES = frozenset({"y", "yes"})
-_NO = frozenset({"n", "no", ""})
+_NO = frozenset({"n", "no", ""})  # no answer is no
 
 
 class NobodyAnswers(Exception):
@@ -65,7 +65,10 @@ class TerminalLines:
 
 
 class Answers:
-    """Answers questions; `approve` is what `--yes` (True) and `--no` (False) say, None asks at the prompt."""
+    """Answers questions; `approve` is what `--yes` (True) and `--no` (False) say, None asks at the prompt.
+
+    Without `lines` nobody is there: the run then gets `unattended` as its `answer=` function.
+    """
 
     def __init__(
         self,
@@ -78,6 +81,30 @@ class Answers:
         self._lines = lines
         self._show = show or _prompt
 
+    @property
+    def attended(self) -> bool:
+        """True if somebody can be asked."""
+        return self._lines is not None
+
+    def remark(self, question: Question) -> str:
+        """What is told about a question that nobody is asked about."""
+        what = call_text(question.call, 100, question.path) if question.call is not None else question.prompt
+        if not _is_yes_or_no(question) or self._approve is None:
+            return f"{_nobody(question)}: {one_line(question.prompt, 160)}"
+        return f"{'approved' if self._approve else 'denied'} by {self._option}: {visible(what)}"
+
+    async def unattended(self, question: Question) -> JsonValue:
+        """The answer without asking anybody.
+
+        Raises:
+            NobodyAnswers: it is not for `--yes` and `--no` to answer.
+        """
+        if not _is_yes_or_no(question):
+            raise NobodyAnswers(_nobody(question))
+        if self._approve is None:
+            return _approval(False, _nobody(question))
+        return _approval(self._approve, f"answered by {self._option}")
+
     async def answer(self, question: Question, reply: Callable[[JsonValue], Receipt]) -> str:
         """Get an answer to `question` and pass it to `reply`, again if it is not accepted.
 
@@ -85,49 +112,53 @@ class Answers:
             A line that says what was answered; empty if the person at the prompt knows.
 
         Raises:
-            NobodyAnswers: there is nobody to ask.
+            NobodyAnswers: the terminal was closed.
         """
-        if question.kind == "approval" and self._approve is not None:
-            given = "--yes" if self._approve else "--no"
-            reply(approval(self._approve, f"answered by {given}"))
-            what = question.call.name if question.call is not None else question.prompt
-            return f"{'approved' if self._approve else 'denied'} by {given}: {visible(what)}"
+        if _is_yes_or_no(question) and self._approve is not None:
+            reply(await self.unattended(question))
+            return self.remark(question)
         if self._lines is None:
-            raise NobodyAnswers(nobody(question))
+            raise NobodyAnswers(_nobody(question))
         self._show(_heading(question))
         while True:
-            payload = await self._ask(question, self._lines)
-            receipt = reply(payload)
+            receipt = reply(await self._ask(question, self._lines))
             if receipt.status != "invalid":
                 return "" if receipt.status == "accepted" else f"the answer came too late ({receipt.status})"
             self._show(f"that cannot be used: {visible('; '.join(receipt.reasons))}\n")
 
+    @property
+    def _option(self) -> str:
+        return "--yes" if self._approve else "--no"
+
     async def _ask(self, question: Question, lines: TerminalLines) -> JsonValue:
+        yes_or_no = _is_yes_or_no(question)
         while True:
-            self._show("allow it? [y/N] " if question.kind == "approval" else "> ")
+            self._show("allow it? [y/N] " if yes_or_no else "> ")
             line = (await lines.read()).strip()
-            if question.kind == "approval":
-                word = line.lower()
-                if word in _YES or word in _NO:
-                    return approval(word in _YES, "" if word in _YES else "denied at the prompt")
-                self._show("answer y or n\n")
-                continue
-            problem, value = _value(line, question.schema)
-            if not problem:
-                return value
-            self._show(f"{problem}\n")
+            if not yes_or_no:
+                return _value(line, question.schema)
+            word = line.lower()
+            if word in _YES or word in _NO:
+                return _approval(word in _YES, "" if word in _YES else "denied at the prompt")
+            self._show("answer y or n\n")
 
 
-def approval(approve: bool, reason: str) -> JsonValue:
+def _is_yes_or_no(question: Question) -> bool:
+    """True for an approval; a plugin may also ask for something else before a call."""
+    properties = question.schema.get("properties")
+    return question.kind == "approval" and isinstance(properties, dict) and "approve" in properties
+
+
+def _approval(approve: bool, reason: str) -> JsonValue:
     """The reply to an approval question."""
     return {"approve": approve, "reason": reason}
 
 
-def nobody(question: Question) -> str:
+def _nobody(question: Question) -> str:
     """Why a question cannot be answered and what to do."""
     if question.kind == "approval":
-        return "nobody can answer: this is not a terminal; run again with --yes or --no"
-    return "nobody can answer: this is not a terminal"
+        return "nobody can answer, this is not a terminal; run it again with --yes or --no"
+    return "nobody can answer, this is not a terminal"
 
 
 def _prompt(text: str) -> None:
@@ -149,24 +180,18 @@ def _heading(question: Question) -> str:
     return text
 
 
-def _value(line: str, schema: Mapping[str, JsonValue]) -> tuple[str, JsonValue]:
-    """What a typed line means under a JSON Schema: what is wrong with it, and the value."""
+def _value(line: str, schema: Mapping[str, JsonValue]) -> JsonValue:
+    """What a typed line means under a JSON Schema; whether it fits is for whoever asked to say."""
     options = schema.get("enum")
     if isinstance(options, list):
-        for option in options:
-            if str(option) == line:
-                return "", option
-        return f"answer one of: {', '.join(map(str, options))}", None
+        return next((option for option in options if str(option) == line), line)
     kind = schema.get("type")
-    if kind == "boolean":
-        word = line.lower()
-        if word in _YES or (word in _NO and word):
-            return "", word in _YES
-        return "answer y or n", None
-    if kind in ("string", None) and not ({"anyOf", "properties", "$ref"} & set(schema)):
-        return "", line
+    if kind == "boolean" and line.lower() in _YES | _NO:
+        return line.lower() in _YES
+    if kind == "string":
+        return line
     try:
-        return "", json.loads(line)
+        value: JsonValue = json.loads(line)
     except ValueError:
-        names = {"integer": "a whole number", "number": "a number"}
-        return f"answer with {names.get(str(kind), 'JSON')}", None
+        return line
+    return value

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import typer
 
 from .console import reported
-from .groups import CheapGroup
+from .groups import RootGroup
 from .plugins import plugins_app
 from .run import run_command
 from .schema import schema_command
@@ -17,7 +17,7 @@ __all__ = ["app", "run_app"]
 
 app = typer.Typer(
     name="trilane",
-    cls=CheapGroup,
+    cls=RootGroup,
     help="Run an agent on a request, and look at the plugins it uses.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -11,7 +11,7 @@ from typing import IO, ParamSpec
 
 import typer
 
-__all__ = ["UsageError", "quiet_logging", "report_error", "reported", "say"]
+__all__ = ["UsageError", "logging_to", "report_error", "reported", "say"]
 
 P = ParamSpec("P")
 
@@ -74,12 +74,18 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
 
 
 @contextmanager
-def quiet_logging() -> Iterator[None]:
-    """Keep Trilane's log from stderr: the command reports the same things in better words."""
+def logging_to(write: Callable[[str], None] | None) -> Iterator[None]:
+    """Pass warnings of Trilane's log to `write`, or nowhere if the command reports the same things in better words."""
     import logging
 
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            # A failure that is contained is shown as an event as well, `PluginFailed`.
+            if write is not None and (record.module, record.funcName) != ("_core", "report"):
+                write(f"warning: {record.getMessage()}")
+
     logger = logging.getLogger("trilane")
-    handler, propagated = logging.NullHandler(), logger.propagate
+    handler, propagated = Handler(logging.WARNING), logger.propagate
     logger.addHandler(handler)
     logger.propagate = False
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trilane.errors import RunCancelledError
 from trilane.events import Question, ReplyRequested
 
-from .answers import Answers, NobodyAnswers, approval
+from .answers import Answers, NobodyAnswers
 from .interrupts import Interrupts
 from .rendering import Renderer
 from .tally import Tally
@@ -56,8 +56,10 @@ async def drive(start: Callable[[], RunStream[Any]], renderer: Renderer, answers
                     async for event in run:
                         outcome.tally.add(event)
                         renderer.show(event)
-                        if isinstance(event, ReplyRequested):
+                        if isinstance(event, ReplyRequested) and answers.attended:
                             await _answer(run, event.question, renderer, answers, interrupts)
+                        elif isinstance(event, ReplyRequested):
+                            renderer.note(answers.remark(event.question))
                 except RunCancelledError as error:
                     outcome.error = error
                 if interrupts.exit_status:
@@ -108,7 +110,7 @@ async def _answer(
             note = asking.result() if asking.done() else late
         except NobodyAnswers as error:
             note = str(error)
-            _decline(run, question, note)
+            run.stop(note)
         finally:
             for task in (asking, stopped):
                 task.cancel()
@@ -116,14 +118,6 @@ async def _answer(
         renderer.resume()
     if note:
         renderer.note(note)
-
-
-def _decline(run: RunStream[Any], question: Question, reason: str) -> None:
-    """Nobody can answer: an approval is denied, and a run that waits for anything else would wait for ever."""
-    if question.kind == "approval":
-        run.reply(question.id, approval(False, reason))
-    else:
-        run.stop(f"{question.asked_by or 'a tool'} asked {question.prompt!r}, and {reason}")
 
 
 def _seconds_left(question: Question) -> float | None:

@@ -12,7 +12,7 @@ from trilane.config import Limits
 
 from .answers import Answers, TerminalLines, can_prompt
 from .choice import ModelChoice, choose_model
-from .console import UsageError, report_error, say
+from .console import UsageError, logging_to, report_error, say
 from .driver import Outcome, drive
 from .options import blocked_names
 from .rendering import JsonRenderer, PlainRenderer, Renderer
@@ -52,7 +52,10 @@ def launch(options: Launch) -> int:
         blocked = blocked_names(options.plugin_options)
         _set_root(options.root)
         encoding = "utf-8" if options.json_lines else sys.stdout.encoding
-        with _OwnStdout(separate=options.json_lines or not sys.stdout.isatty(), encoding=encoding) as out:
+        with (
+            _OwnStdout(separate=options.json_lines or not sys.stdout.isatty(), encoding=encoding) as out,
+            logging_to(say),
+        ):
             return _work(text, blocked, options, out)
     except BrokenPipeError:
         raise
@@ -67,12 +70,14 @@ def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) ->
     renderer = _renderer(out, options)
     if options.verbose or not choice.is_default:
         say(f"model {choice.model}: {choice.reason}")
+    answers = Answers(approve=options.approve, lines=TerminalLines() if can_prompt() else None)
     run_options: dict[str, Any] = {"session": options.session or None}
+    if not answers.attended:
+        run_options["answer"] = answers.unattended
     if options.max_turns is not None:
         run_options["limits"] = Limits(turns=options.max_turns)
 
     async def work() -> Outcome:
-        answers = Answers(approve=options.approve, lines=TerminalLines() if can_prompt() else None)
         try:
             return await drive(lambda: agent.stream(text, **run_options), renderer, answers)
         finally:

@@ -9,7 +9,7 @@ from trilane.errors import PluginLoadError, TrilaneError
 from trilane.hookspecs import HOOKS
 from trilane.plugins import PluginInfo, PluginManager, installed
 
-from .console import UsageError, quiet_logging
+from .console import UsageError, logging_to
 from .options import blocked_names
 from .text import columns, count, one_line, visible
 
@@ -48,7 +48,7 @@ def load_registry(plugin_options: tuple[str, ...] = ()) -> LiveRegistry:
         UsageError: a `-p` option that is not `no:NAME`.
     """
     manager = PluginManager(disabled=blocked_names(plugin_options))
-    with quiet_logging():
+    with logging_to(None):
         try:
             manager.load(installed())
         except PluginLoadError as error:
