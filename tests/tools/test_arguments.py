@@ -200,7 +200,7 @@ class Size(enum.IntEnum):
 
 
 @tool
-def typed(
+def typed(  # type: ignore[no-untyped-def]
     both: int | str = 0,
     literal: Literal["a", 1, None] = None,
     color: Color = Color.RED,
@@ -217,7 +217,7 @@ def typed(
     raw: bytes = b"",
     file: Path = Path(),
     anything: Any = None,
-    bare=None,  # type: ignore[no-untyped-def]
+    bare=None,
 ) -> None: ...
 
 

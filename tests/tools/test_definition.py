@@ -120,7 +120,7 @@ def test_f058_a_builtin_without_signature_asks_for_a_schema() -> None:
     assert target == {"a": 1}
 
 
-@pytest.mark.parametrize("thing", [Greeter, 5, "greet", classmethod(greet)])
+@pytest.mark.parametrize("thing", [Greeter, 5, "greet", classmethod(greet)])  # type: ignore[arg-type]
 def test_what_cannot_be_called_or_is_a_class_is_refused(thing: Any) -> None:
     with pytest.raises(ToolDefinitionError, match=r"is not a tool: it (is a class; pass an instance|cannot be called)"):
         as_tool(thing)
@@ -343,7 +343,7 @@ def test_marks_on_methods_callables_and_both_orders_of_classmethod() -> None:
         def inside(cls, n: int) -> int:
             return n
 
-        @tool(effect="read")  # type: ignore[arg-type]
+        @tool(effect="read")
         @classmethod
         def outside(cls, n: int) -> int:
             return n
@@ -367,7 +367,7 @@ def test_marking_what_takes_no_attributes_says_what_to_use() -> None:
     with pytest.raises(ToolDefinitionError, match=r"takes no attributes; use `Tool.from_function"):
         tool(Closed())
     with pytest.raises(ToolDefinitionError, match=r"cannot be called\. Options are given by keyword"):
-        tool("name")  # type: ignore[type-var]
+        tool("name")  # type: ignore[call-overload]
 
 
 def test_as_tool_is_cached_by_function_and_by_mark() -> None:

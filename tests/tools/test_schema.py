@@ -372,3 +372,41 @@ def test_schema_is_the_same_each_time_and_is_a_copy() -> None:
     assert first.parameters == before
     assert first.spec is first.spec
     assert first.spec.parameters == before
+
+
+@pytest.mark.parametrize("decorate", [tool, lambda function: as_tool(function)], ids=["marked", "direct"])
+def test_f061_mutual_recursion_of_classes_inside_a_function(decorate: Callable[..., Any]) -> None:
+    def build() -> Any:
+        @dataclass
+        class Here:
+            there: There | None = None
+
+        class There(BaseModel):
+            here: Here | None = None
+
+        @decorate
+        def act(item: Here) -> None: ...
+
+        return act
+
+    made = as_tool(build())
+    schema: Any = made.parameters
+    assert set(schema["$defs"]) == {"Here", "There"}
+    bound: Any = made.bind({"item": {"there": {"here": {}}}})
+    assert bound["item"].there.here.there is None
+
+
+def test_f061_a_class_that_refers_to_nothing_is_named() -> None:
+    def build() -> Any:
+        class Broken(BaseModel):
+            other: Missing  # type: ignore[name-defined]  # noqa: F821
+
+        @tool
+        def act(fine: int, item: Broken) -> None: ...
+
+        return act
+
+    with pytest.raises(
+        ToolDefinitionError, match=r"Tool 'act'.*type Broken of parameter 'item'.*'Missing' is not defined"
+    ):
+        as_tool(build())

@@ -97,7 +97,8 @@ def test_f120_signatures_are_kept_and_nothing_is_any(tmp_path: Path) -> None:
     config = tmp_path / "mypy.ini"
     source = Path(trilane.__file__).parents[1]
     config.write_text(
-        f"[mypy]\nstrict = true\ndisable_error_code = unused-coroutine\nmypy_path = {source.as_posix()}\nfollow_imports = silent\n",
+        "[mypy]\nstrict = true\ndisable_error_code = unused-coroutine\n"
+        f"mypy_path = {source.as_posix()}\nfollow_imports = silent\n",
         encoding="utf-8",
     )
     output, errors, _ = mypy.api.run(

@@ -114,13 +114,13 @@ def kind_of(function: Callable[..., object]) -> Kind:
     return "generator" if inspect.isgeneratorfunction(found) else "sync"
 
 
-def signature_of(function: Callable[..., object], label: str, names: Mapping[str, Any] | None = None) -> Signature:
+def signature_of(function: Callable[..., object], label: str, names: Mapping[str, Any]) -> Signature:
     """The signature of `function`, without what `partial` has already filled in.
 
     Args:
         function: Any callable.
         label: How messages call it.
-        names: Local names its annotations may use, from where it was defined.
+        names: Local names its annotations may use, see `local_names`.
 
     Raises:
         ToolDefinitionError: it has no signature, or an annotation cannot be resolved.
@@ -172,14 +172,20 @@ def local_names(function: Callable[..., object]) -> dict[str, Any]:
     code = getattr(found, "__code__", None)
     if code is None or "<locals>" not in getattr(found, "__qualname__", ""):
         return {}
+    import builtins
     import sys
 
-    wanted = {word for hint in found.__annotations__.values() if not _is_class(hint) for word in _words(hint)}
-    if not wanted:
-        return {}
+    hints = [hint for name, hint in found.__annotations__.items() if name != "return"]
+    wanted = {word for hint in hints if not _is_class(hint) for word in _words(hint)}
+    if all(hasattr(builtins, word) for word in wanted) and all(
+        hint.__module__ == "builtins" for hint in hints if _is_class(hint)
+    ):
+        return {}  # looking at the locals of a running frame keeps them alive until it returns
     names: dict[str, Any] = {}
     for frame in _defining_frames(code, sys._getframe(1)):
-        names = {key: value for key, value in frame.f_locals.items() if key in wanted} | names
+        # Classes too: those the annotations name may name others.
+        local = frame.f_locals.items()
+        names = {key: value for key, value in local if key in wanted or isinstance(value, type)} | names
     return names
 
 
@@ -210,7 +216,7 @@ def _defining_frames(code: CodeType, frame: FrameType | None) -> Iterator[FrameT
 class _Resolver:
     """Turns the annotation of one parameter into a type."""
 
-    def __init__(self, function: Callable[..., object], label: str, names: Mapping[str, Any] | None) -> None:
+    def __init__(self, function: Callable[..., object], label: str, names: Mapping[str, Any]) -> None:
         self.function, self.label, self.names = function, label, names
         self.scopes: tuple[dict[str, Any], dict[str, Any]] | None = None
 
@@ -237,7 +243,7 @@ class _Resolver:
     def _scopes(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if self.scopes is None:
             found = origin_of(self.function)
-            local = dict(self.names or ()) or local_names(self.function)
+            local = dict(self.names)
             free = getattr(getattr(found, "__code__", None), "co_freevars", ())
             for name, cell in zip(free, getattr(found, "__closure__", None) or (), strict=False):
                 try:

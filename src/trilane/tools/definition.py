@@ -12,7 +12,7 @@ from trilane.errors import AgentProtocolError, ToolDefinitionError
 from trilane.messages import Effect, clean_text
 from trilane.models import ToolSpec
 
-from .callables import Kind, kind_of, name_of, origin_of, place_of, signature_of
+from .callables import Kind, kind_of, local_names, name_of, origin_of, place_of, signature_of
 from .hints import SchemaArguments
 from .options import ToolOptions, checked, mark_of
 from .schema import Arguments, SignatureArguments
@@ -134,7 +134,7 @@ class Tool:
         label = f"Tool {found!r} ({origin})"
         text = description if description is not None else mark.given.get("description") if mark else None
         made = _start(cls, found, checked(merged, label), label)
-        _attach(made, function, parameters, text, mark.names if mark else None, label)
+        _attach(made, function, parameters, text, mark.names if mark else local_names(function), label)
         made._set(function=function, is_external=False, origin=origin, _given=("from_function", function, given))
         return made
 
@@ -162,7 +162,7 @@ class Tool:
         made = _start(cls, name, checked(dict(options), label), label)
         given = {"name": name, "description": description, "parameters": parameters, **options}
         if callable(parameters):
-            _attach(made, parameters, None, description, None, label)
+            _attach(made, parameters, None, description, local_names(parameters), label)
         else:
             _attach_schema(made, parameters, description, label)
         made._set(function=None, is_external=True, kind="async", origin="external", _given=("external", None, given))
@@ -307,7 +307,7 @@ def _attach(
     function: Callable[..., object],
     parameters: Mapping[str, object] | None,
     description: str | None,
-    names: dict[str, Any] | None,
+    names: dict[str, Any],
     label: str,
 ) -> None:
     """Read signature and docstring of `function` into `made`."""
@@ -324,7 +324,7 @@ def _attach(
     made._set(_positional=signature.positional)
     if parameters is None:
         made._set(
-            _arguments=SignatureArguments(signature, doc.parameters, label),
+            _arguments=SignatureArguments(signature, doc.parameters, label, names),
             description=clean_text(doc.description if description is None else description),
         )
 

@@ -47,12 +47,15 @@ class SignatureArguments:
     long before they call one, and importing pydantic costs more than the rest of Trilane.
     """
 
-    __slots__ = ("_adapter", "_descriptions", "_hints", "_label", "_schema", "signature")
+    __slots__ = ("_adapter", "_descriptions", "_hints", "_label", "_local", "_schema", "signature")
 
-    def __init__(self, signature: Signature, descriptions: Mapping[str, str], label: str) -> None:
+    def __init__(
+        self, signature: Signature, descriptions: Mapping[str, str], label: str, names: Mapping[str, Any]
+    ) -> None:
         self.signature = signature
         self._descriptions = descriptions
         self._label = label
+        self._local = names
         self._adapter: TypeAdapter[dict[str, object]] | None = None
         self._schema: dict[str, JsonValue] | None = None
         self._hints: dict[str, Hint] = {}
@@ -144,7 +147,7 @@ class SignatureArguments:
             name, annotation = self.signature.extras
             parameters.append(Parameter(f"**{name}", dict[str, annotation], {}))  # type: ignore[valid-type]
         try:
-            adapter, schema = _compile(parameters)
+            adapter, schema = _compile(parameters, self._local)
         except Exception as error:  # pydantic and the types' own hooks raise whatever they like here
             raise self._culprit(parameters, error) from error
         self._describe(schema)
@@ -156,7 +159,7 @@ class SignatureArguments:
         """The error that names the parameter whose type is not usable."""
         for parameter in parameters:
             try:
-                _compile([parameter])
+                _compile([parameter], self._local)
             except Exception as reason:
                 where, error = f" of parameter {parameter.name!r}", reason
                 shown_type = getattr(parameter.annotation, "__name__", None) or repr(parameter.annotation)
@@ -189,7 +192,9 @@ class SignatureArguments:
             schema["additionalProperties"] = extras
 
 
-def _compile(parameters: list[Parameter]) -> tuple[TypeAdapter[dict[str, object]], dict[str, Any]]:
+def _compile(
+    parameters: list[Parameter], names: Mapping[str, Any]
+) -> tuple[TypeAdapter[dict[str, object]], dict[str, Any]]:
     from typing import Annotated, NotRequired, Required
 
     from pydantic import ConfigDict, TypeAdapter, with_config
@@ -207,6 +212,8 @@ def _compile(parameters: list[Parameter]) -> tuple[TypeAdapter[dict[str, object]
     config = ConfigDict(extra="forbid", allow_inf_nan=False)
     arguments = with_config(config)(TypedDict("Arguments", fields))  # type: ignore[operator]
     adapter: TypeAdapter[dict[str, object]] = TypeAdapter(arguments)
+    if not adapter.pydantic_complete:  # local classes that refer to each other
+        adapter.rebuild(_types_namespace=dict(names))
     return adapter, _finished(adapter.json_schema())
 
 
