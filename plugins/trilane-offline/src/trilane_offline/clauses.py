@@ -120,15 +120,17 @@ def split(text: str, verbs: frozenset[str] = frozenset()) -> tuple[Clause, ...]:
         cuts = list(_SOFT.finditer(masked, start, end))
         if _WHOLE.match(text[start:end]):  # a condition or a "do not" holds for the whole sentence
             cuts = []
-        soft = [match.span() for match in cuts if _stands_alone(text[match.end() : end], verbs)]
+        soft = [match.span() for match in cuts if _stands_alone(match[0], text[match.end() : end], verbs)]
         pieces += [text[left:right].strip(" ,\t\r") for left, right in _between(masked, soft, start, end)]
     return tuple([make_clause(piece) for piece in pieces if any(map(str.isalnum, piece))][:_MOST_CLAUSES])
 
 
-def _stands_alone(text: str, verbs: frozenset[str]) -> bool:
-    """Whether what follows an "and" is a clause of its own: it begins as one, or it mentions nothing."""
+def _stands_alone(cut: str, text: str, verbs: frozenset[str]) -> bool:
+    """Whether what follows a cut is a clause: it begins as one, or it comes after "and" and mentions nothing."""
     if starts_request(text, verbs):
         return True
+    if "and" not in cut:
+        return False
     start = text[:200]
     return len(stems(start)) > 1 and not find_entities(start)
 

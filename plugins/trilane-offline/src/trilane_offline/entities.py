@@ -120,7 +120,7 @@ _TOPIC_LEAD = re.compile(
 )
 _NO_TOPICS = word_set(
     "file files folder folders all every each any everything it them these those this that there here word words line "
-    "lines one ones out me us you the a an of which what please"
+    "lines one ones in on out me us you the a an of which what please"
 )
 _ASKS = re.compile(r"^(?:how|what|which|out|whether)\b|\bof$|^(?:size|number|length|count)\s+of\b", re.I)
 _NAME = re.compile(r"\b(?:in|for|of|to|at|from|with|on)\s+((?:[A-Z][\w'-]{0,40})(?:\s+[A-Z][\w'-]{0,40}){0,4})")

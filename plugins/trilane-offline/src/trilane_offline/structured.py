@@ -64,7 +64,7 @@ class _Builder:
         """The whole output, or the value of one field of it."""
         schema = resolve(schema, self._root)
         whole = [one.result.data for one in self._done if one.result.data is not None]
-        if len(self._done) == 1 and len(whole) == 1 and accepts(schema, whole[0], self._root):
+        if len(self._done) == 1 and len(whole) == 1 and self._is_whole(schema, whole[0]):
             return whole[0]
         kinds = types_of(schema, self._root)
         if "object" in kinds:
@@ -73,6 +73,11 @@ class _Builder:
             return self._array(schema, name)
         fitting = [value for one in self._done for value in self._readings(one) if accepts(schema, value, self._root)]
         return _only(fitting, name)
+
+    def _is_whole(self, schema: Schema, value: JsonValue) -> bool:
+        """Whether a result is the output as it stands, with no field the schema does not name."""
+        named = properties(_object_schema(schema, self._root), self._root)
+        return accepts(schema, value, self._root) and not (isinstance(value, dict) and set(value) - set(named))
 
     def _object(self, schema: Schema, values: Sequence[_Named]) -> JsonValue:
         required = required_names(schema)

@@ -34,7 +34,8 @@ STOP_WORDS = word_set(
     "a an the is are was were be been am do does did has have had can could would should will shall may might must "
     "i me my you your we us our it its they them their this that these those of in on at to for from with by as "
     "and or but so if then than also too please just only any some all each every both there here what's it's "
-    "how what who why whose last thanks thank hi hello hey ok okay now let let's want need like tell give"
+    "no yes actually instead wait sorry how what who why whose last "
+    "thanks thank hi hello hey ok okay now let let's want need like tell give"
 )
 """Words that say nothing about which tool is meant."""
 
