@@ -164,12 +164,11 @@ class TaskOwner:
         """On trio, wait for the nursery. Every task in it must have ended or been cancelled."""
         if self._manager is None:
             return
-        import trio
-
-        manager, self._manager, self._nursery = self._manager, None, None
-        with trio.CancelScope(shield=True):
-            # Never given the caller's exception: it must come out as it is, not in a group.
-            await manager.__aexit__(None, None, None)
+        manager, nursery = self._manager, self._nursery
+        self._manager = self._nursery = None
+        nursery.cancel_scope.shield = True
+        # Never given the caller's exception: it must come out as it is, not in a group.
+        await manager.__aexit__(None, None, None)
 
     def spawn(self, function: Callable[..., Awaitable[None]], *args: Any) -> TaskHandle:
         """Start `function(*args)` in a task of its own. It must not raise."""
@@ -194,12 +193,17 @@ async def _run_on_trio(handle: TaskHandle, function: Callable[..., Awaitable[Non
 
 
 async def wait_shielded(
-    timers: Timers, is_over: Callable[[], bool], subscribe: Callable[[Waiter], None], deadline: float
+    timers: Timers,
+    is_over: Callable[[], bool],
+    subscribe: Callable[[Waiter], None],
+    deadline: float,
+    on_cancel: Callable[[], None] | None = None,
 ) -> int:
     """Wait until `is_over()`, through cancels, but not beyond `deadline`.
 
     `subscribe` is given a waiter to wake whenever `is_over` may have changed. On asyncio the number of cancels that
-    arrived meanwhile is returned; the caller must let one of them take effect. On trio a cancel stays pending anyway.
+    arrived meanwhile is returned, `on_cancel` is called for each, and the caller must let one of them take effect. On
+    trio a cancel stays pending anyway.
     """
     swallowed = 0
     while not is_over() and timers.now() < deadline:
@@ -219,6 +223,8 @@ async def wait_shielded(
             if not isinstance(error, asyncio.CancelledError):
                 raise
             swallowed += 1
+            if on_cancel is not None:
+                on_cancel()
         finally:
             if timer is not None:
                 timer.cancel()
@@ -279,6 +285,12 @@ class Watchdog:
             self._timer = None
         self._next = -INFINITE
 
+    def revive(self) -> None:
+        """Look again at all deadlines; those of parts that were cut off are gone."""
+        nearest = min((frame.deadline for clock in self._clocks for frame in clock.frames), default=INFINITE)
+        if nearest < INFINITE:
+            self.watch(nearest)
+
     def hurry(self) -> None:
         """Let every deadline be now."""
         now = self.timers.now()
@@ -313,7 +325,7 @@ current_clock: ContextVar[Clock] = ContextVar("trilane_clock")
 class Clock:
     """The bounded parts that a task is in, outermost first. It stands still while the task waits for the outside."""
 
-    __slots__ = ("_asyncio", "_now", "_task", "_trio", "baseline", "frames", "paused", "watchdog")
+    __slots__ = ("_asyncio", "_now", "_task", "_trio", "baseline", "frames", "paused", "plugin", "watchdog")
 
     def __init__(self, watchdog: Watchdog) -> None:
         self.watchdog = watchdog
@@ -321,6 +333,7 @@ class Clock:
         self.frames: list[Frame] = []
         self.paused = 0
         self.baseline = 0
+        self.plugin = ""  # whose hook runs, for what it emits
         self._task: Any = None
         self._trio: Any = sys.modules.get("trio") if watchdog.timers.backend == "trio" else None
         self._asyncio: Any = None if self._trio else sys.modules["asyncio"]

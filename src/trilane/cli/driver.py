@@ -20,7 +20,7 @@ from .rendering import Renderer
 from .tally import Tally
 
 if TYPE_CHECKING:
-    from trilane.agent import RunStream
+    from trilane import RunStream
     from trilane.result import RunResult
 
 __all__ = ["Outcome", "drive"]

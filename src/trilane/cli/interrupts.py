@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from trilane.agent import RunStream
+    from trilane import RunStream
 
 __all__ = ["Interrupts"]
 

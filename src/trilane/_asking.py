@@ -1,0 +1,248 @@
+"""What a run does when it asks: open a question, show it, wait for the reply, close it.
+
+Where replies arrive, from any thread, is `_questions.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from ._backend import new_waiter
+from ._questions import OpenQuestion, ReplyRejected, schema_of
+from ._tasks import Clock, current_clock
+from .decisions import Reject
+from .errors import NoAnswererError, ReplyTimeoutError, RunCancelledError
+from .events import Question, QuestionClosedEvent, QuestionOpenedEvent, Receipt, ReplyReceived, ReplyRequested
+from .messages import ToolCall, clean_text, new_id
+from .stores import QuestionClosed, QuestionStored
+
+if TYPE_CHECKING:
+    from ._core import Core
+    from .context import ToolContext
+
+__all__ = ["ask_from_tool", "call_from_thread", "close_question", "open_question", "start_answering", "withdraw_all"]
+
+
+def root_of(core: Core) -> Core:
+    """The run at the top: its session is the one that replies name."""
+    while core.parent is not None:
+        core = core.parent
+    return core
+
+
+def answerer_of(core: Core) -> Any:
+    """The `answer=` function that applies, None if there is none."""
+    found: Core | None = core
+    while found is not None:
+        if found.setup.answer is not None:
+            return found.setup.answer
+        found = found.parent
+    return None
+
+
+def can_be_answered(core: Core) -> bool:
+    """False if nobody reads the stream and there is no `answer=`."""
+    return not root_of(core).silent or answerer_of(core) is not None
+
+
+def open_question(
+    core: Core,
+    kind: Literal["approval", "question", "external_tool"],
+    prompt: str,
+    schema: Any,
+    *,
+    call: ToolCall,
+    asked_by: str,
+    timeout: float | None,
+    question_id: str = "",
+) -> OpenQuestion:
+    """Register a question and note it for all lanes; the caller flushes and shows."""
+    json_schema, validate = schema_of(schema)
+    limit = timeout if timeout is not None else core.limits.reply_seconds
+    question = Question(
+        id=question_id or new_id(),
+        kind=kind,
+        prompt=clean_text(prompt),
+        schema=json_schema,
+        call=call,
+        asked_by=asked_by,
+        session_id=root_of(core).session_id,
+        path=core.path,
+        expires=None if limit is None else datetime.now(UTC) + timedelta(seconds=limit),
+    )
+    entry = OpenQuestion(question, validate, lambda asked, payload: _receive(core, asked, payload), core.notice)
+    core.setup.desk.open(entry)
+    core.questions[question.id] = entry
+    core.record(QuestionStored(run_id=core.run_id, question=_plain(question)))
+    if core.hooks.on_event:
+        core.notes.append(QuestionOpenedEvent(question=question))
+    core.produce(ReplyRequested, question=question)
+    return entry
+
+
+def _plain(question: Question) -> dict[str, Any]:
+    from ._records import adapter
+
+    plain: dict[str, Any] = adapter(Question).dump_python(question, mode="json")
+    return plain
+
+
+def _receive(core: Core, question: Question, payload: Any) -> Any:
+    """Let plugins look at a reply, in the thread that brings it."""
+    for implementation in core.hooks.on_reply:
+        try:
+            value = core.dispatcher.call_sync(implementation, core.context, question, payload)
+        except Exception as error:
+            core.dispatcher.count_error(implementation)
+            raise ReplyRejected(
+                f"plugin {implementation.plugin!r} failed in on_reply: {type(error).__name__}: {error}"
+            ) from error
+        if isinstance(value, Reject):
+            raise ReplyRejected(value.reason)
+        if value is not None:
+            return value
+    return payload
+
+
+def close_question(core: Core, entry: OpenQuestion) -> None:
+    """Note for all lanes that a question is closed."""
+    question_id = entry.question.id
+    if core.questions.pop(question_id, None) is None:
+        return
+    accepted = entry.status == "accepted"
+    receipt = Receipt(status="accepted" if accepted else "expired")
+    core.record(
+        QuestionClosed(
+            run_id=core.run_id,
+            question_id=question_id,
+            status=receipt.status,
+            payload=entry.payload if accepted else None,
+        )
+    )
+    if core.hooks.on_event:
+        core.notes.append(QuestionClosedEvent(question_id=question_id, receipt=receipt))
+    core.produce(ReplyReceived, question_id=question_id, receipt=receipt)
+
+
+def withdraw_all(core: Core) -> None:
+    """Close whatever is still open; a suspended run leaves its questions in the store for the next process."""
+    for entry in list(core.questions.values()):
+        core.setup.desk.withdraw(entry)
+        if core.suspended:
+            core.questions.pop(entry.question.id, None)
+        else:
+            close_question(core, entry)
+
+
+def start_answering(core: Core, entry: OpenQuestion) -> None:
+    """Let the `answer=` function, if there is one, answer in a task of its own."""
+    answer = answerer_of(core)
+    if answer is None:
+        return
+
+    async def work() -> None:
+        Clock(core.watchdog).start()
+        try:
+            payload = await answer(entry.question)
+            receipt = core.setup.desk.reply(entry.question.session_id, entry.question.id, payload)
+            if receipt.status == "invalid":
+                raise NoAnswererError(f"answer= returned what the question does not take: {'; '.join(receipt.reasons)}")
+        except BaseException as error:  # the end of the task: whatever it is becomes the answer "nobody can"
+            entry.value = error
+            core.setup.desk.withdraw(entry)
+            core.notice()
+
+    core.answer_tasks.append(core.owner.spawn(work))
+
+
+async def wait_for_reply(core: Core, entry: OpenQuestion, timeout: float | None) -> None:
+    """Wait until the question is answered or withdrawn; the clock of the asking task stands still."""
+    limit = timeout if timeout is not None else core.limits.reply_seconds
+    deadline = None if limit is None else core.timers.now() + limit
+    clock = current_clock.get()
+    since = clock.pause()
+    try:
+        while entry.status == "open":
+            if core.stop_error is not None or (deadline is not None and core.timers.now() >= deadline):
+                core.setup.desk.withdraw(entry)
+                return
+            waiter = new_waiter()
+            core.waiters.append(waiter)
+            timer = None if deadline is None else core.timers.call_at(deadline, waiter.wake)
+            try:
+                await waiter.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+                if waiter in core.waiters:
+                    core.waiters.remove(waiter)
+    finally:
+        clock.resume(since)
+
+
+async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, schema: Any, timeout: float | None) -> Any:
+    """`ToolContext.ask`."""
+    if not can_be_answered(core):
+        raise NoAnswererError(
+            f"tool {context.call.name!r} asks {prompt[:80]!r}, but nobody can answer: stream the run and reply, "
+            "or pass answer=an async function of the question"
+        )
+    context.question_count += 1
+    entry = open_question(
+        core, "question", prompt, schema, call=context.call, asked_by=context.call.name, timeout=timeout
+    )
+    await core.flush()
+    if core.notes:
+        await core.deliver()
+    await core.put()
+    start_answering(core, entry)
+    await wait_for_reply(core, entry, timeout)
+    close_question(core, entry)
+    if core.notes:
+        await core.deliver()
+    await core.put()
+    if entry.status == "accepted":
+        return entry.value
+    if core.stop_error is not None:
+        raise RunCancelledError(str(core.stop_error)) from core.stop_error
+    if isinstance(entry.value, BaseException):
+        raise NoAnswererError(f"the answer= function failed on {prompt[:80]!r}") from entry.value
+    raise ReplyTimeoutError(f"nobody answered {prompt[:80]!r} of tool {context.call.name!r} in time")
+
+
+def call_from_thread(core: Core, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    """Await `function(*args)` in the run's event loop, from a thread, and wait for it there."""
+    over = threading.Event()
+    outcome: list[tuple[bool, Any]] = []
+    clock = current_clock.get()
+
+    async def work() -> None:
+        current_clock.set(clock)  # time spent here is the tool's, and stands still where the tool's does
+        try:
+            outcome.append((True, await function(*args)))
+        except BaseException as error:
+            outcome.append((False, error))
+        finally:
+            over.set()
+
+    def start() -> None:
+        if core.settled or core.finished:
+            over.set()
+        else:
+            core.answer_tasks.append(core.owner.spawn(work))
+
+    core.loop.call(start)
+    while not over.wait(1.0):
+        if core.finished:
+            break
+    if not outcome:
+        raise RunCancelledError("the run has ended while this tool was still running")
+    succeeded, value = outcome[0]
+    if succeeded:
+        return value
+    if isinstance(value, Exception):
+        raise value
+    raise RunCancelledError("the run was cancelled while this tool waited for it") from value

@@ -1,0 +1,363 @@
+"""One assistant message while it is streamed: what the caller is shown, and what the history will keep.
+
+For turning deltas into events and parts. Calling the model and its retries is in `_generate.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._dispatch import HookError, Withheld
+from .errors import AgentProtocolError, PluginError
+from .events import (
+    MessageCompleted,
+    MessageStarted,
+    ReasoningCompleted,
+    ReasoningDelta,
+    ReasoningStarted,
+    TextCompleted,
+    TextDelta,
+    TextStarted,
+    ToolCallDelta,
+)
+from .messages import (
+    AssistantMessage,
+    AssistantPart,
+    Delta,
+    ReasoningPart,
+    TextPart,
+    ToolCall,
+    ToolCallPart,
+    clean_text,
+    new_id,
+)
+
+if TYPE_CHECKING:
+    from ._core import Core
+    from .models import ModelResponse
+
+__all__ = ["Assembly"]
+
+
+class _Piece:
+    """A part that is growing."""
+
+    __slots__ = ("call_id", "extra", "index", "kind", "name", "texts")
+
+    def __init__(self, delta: Delta) -> None:
+        self.kind = delta.kind
+        self.index = delta.index
+        self.texts: list[str] = []
+        self.extra = delta.extra
+        self.call_id = delta.call_id
+        self.name = delta.name
+
+
+class Assembly:
+    """Takes deltas, shows them, and keeps them."""
+
+    __slots__ = ("_carry", "_core", "_open", "_pieces", "_shown_open", "closed", "message_id", "shown")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.message_id = new_id()
+        self.shown = False  # the caller has seen the message begin
+        self.closed = False  # the model call has ended
+        self._pieces: list[_Piece] = []
+        self._open: _Piece | None = None
+        self._shown_open: tuple[str, int] | None = None  # the text or reasoning segment the caller sees open
+        self._carry = ""  # half a surrogate pair whose other half is still to come
+
+    # ---- from the model ----------------------------------------------------------------------------------------------
+
+    async def emit(self, delta: Delta) -> None:
+        """Take one delta; return when the caller has seen it.
+
+        Raises:
+            AgentProtocolError: the model call this belongs to has ended.
+            TypeError: not a `Delta`.
+            RunCancelledError: a stop was asked for: let it through, after closing what is open.
+        """
+        if self.closed:
+            raise AgentProtocolError("emit() after the model call had ended; await everything before call() returns")
+        if not isinstance(delta, Delta):
+            raise TypeError(f"emit() takes a Delta, not {type(delta).__name__}")
+        core = self._core
+        text = delta.text
+        if not text.isascii() or "\x00" in text or self._carry:
+            text = self._clean(text)
+            delta = delta.replace(text=text)
+        if delta.kind == "arguments":
+            self._keep_arguments(delta)
+        elif text or delta.extra is not None:
+            self._keep(delta)
+        if not text and delta.kind != "arguments":
+            return
+        if core.hooks.on_delta:
+            self._show_filtered(delta)
+        else:
+            self._show(delta)
+        if core.pending or core.stop_error is not None:
+            await core.show()
+
+    def _clean(self, text: str) -> str:
+        text = self._carry + text
+        self._carry = ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            self._carry, text = text[-1], text[:-1]
+        return clean_text(text)
+
+    def _keep(self, delta: Delta) -> None:
+        piece = self._open
+        if piece is None or piece.kind != delta.kind or piece.index != delta.index:
+            self._close_segment()
+            piece = self._open = _Piece(delta)
+            self._pieces.append(piece)
+        elif delta.extra is not None:
+            piece.extra = _merged(piece.extra, delta.extra)
+        piece.texts.append(delta.text)
+
+    def _keep_arguments(self, delta: Delta) -> None:
+        self._close_segment()
+        self._open = None
+        for piece in reversed(self._pieces):
+            if piece.kind == "arguments" and piece.index == delta.index:
+                if delta.call_id and piece.call_id and delta.call_id != piece.call_id:
+                    break  # another call that was given the same index
+                piece.texts.append(delta.text)
+                piece.call_id = piece.call_id or delta.call_id
+                piece.name = piece.name or delta.name
+                piece.extra = _merged(piece.extra, delta.extra)
+                return
+        piece = _Piece(delta)
+        piece.texts.append(delta.text)
+        self._pieces.append(piece)
+
+    # ---- to the caller -----------------------------------------------------------------------------------------------
+
+    def _show(self, delta: Delta) -> None:
+        core = self._core
+        if core.silent:
+            core.seq += 1
+            self.shown = True
+            return
+        if not self.shown:
+            self.shown = True
+            core.produce(MessageStarted, message_id=self.message_id)
+        kind = delta.kind
+        if kind == "arguments":
+            self._close_shown()
+            core.produce(
+                ToolCallDelta,
+                message_id=self.message_id,
+                index=delta.index,
+                call_id=delta.call_id,
+                name=delta.name,
+                arguments=delta.text,
+            )
+            return
+        if self._shown_open != (kind, delta.index):
+            self._close_shown()
+            self._shown_open = (kind, delta.index)
+            started = TextStarted if kind == "text" else ReasoningStarted
+            core.produce(started, message_id=self.message_id, index=delta.index)
+        # Not through `produce`: this is the hottest line of a run.
+        core.seq += 1
+        core.must_show = True
+        core.pending.append(
+            (TextDelta if kind == "text" else ReasoningDelta)(
+                seq=core.seq,
+                run_id=core.run_id,
+                session_id=core.session_id,
+                phase=core.state._phase,
+                message_id=self.message_id,
+                index=delta.index,
+                text=delta.text,
+            )
+        )
+
+    def _close_shown(self) -> None:
+        if self._shown_open is not None:
+            kind, index = self._shown_open
+            self._shown_open = None
+            completed = TextCompleted if kind == "text" else ReasoningCompleted
+            self._core.produce(completed, message_id=self.message_id, index=index)
+
+    def _show_filtered(self, delta: Delta, *, final: bool = False) -> None:
+        """Let `on_delta` hooks decide what is shown."""
+        core = self._core
+        deltas = [delta]
+        for implementation in core.hooks.on_delta:
+            passed: list[Delta] = []
+            for one in deltas:
+                passed.extend(self._filter(implementation, one, final))
+            deltas = passed
+        for one in deltas:
+            if one.text or one.kind == "arguments":
+                self._show(one)
+
+    def _filter(self, implementation: Any, delta: Delta, final: bool) -> Sequence[Delta]:
+        core = self._core
+        try:
+            value = core.dispatcher.call_sync(implementation, core.context, delta, final)
+        except Exception as error:
+            core.dispatcher.count_error(implementation)
+            failure = HookError(implementation, error)
+            raise (Withheld(failure) if implementation.required else failure.annotated()) from None
+        if value is None:
+            return (delta,)
+        core.dispatcher.row(implementation).changes += value != delta
+        if isinstance(value, Delta):
+            return (value,)
+        if isinstance(value, (list, tuple)) and all(isinstance(one, Delta) for one in value):
+            return value
+        raise PluginError(
+            f"plugin {implementation.plugin!r}: on_delta ({implementation.location}) returned "
+            f"{type(value).__name__}; return None, a Delta, or a list of them",
+            plugin=implementation.plugin,
+            hook="on_delta",
+        )
+
+    def _close_segment(self) -> None:
+        """The part that was growing is complete: hooks may let out what they held back."""
+        piece, self._open = self._open, None
+        if piece is None:
+            return
+        if self._core.hooks.on_delta:
+            self._show_filtered(Delta(kind=piece.kind, index=piece.index), final=True)
+        self._close_shown()
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def finish(self, response: ModelResponse) -> AssistantMessage:
+        """The model has answered: close segments, show what was not streamed, and return the message."""
+        self._flush_carry()
+        self._close_segment()
+        self.closed = True
+        parts = self._parts() if response.parts is None else [_cleaned(part) for part in response.parts]
+        if not self.shown:
+            self._show_whole(parts)
+        self._close_shown()
+        return AssistantMessage(
+            id=self.message_id,
+            parts=_with_unique_ids(parts, self.message_id),
+            stop_reason=response.stop_reason,
+            usage=response.usage,
+            model=response.model,
+            extra=response.extra,
+        )
+
+    def _flush_carry(self) -> None:
+        if self._carry and self._open is not None:
+            self._carry = ""
+            self._open.texts.append("\ufffd")
+
+    def _show_whole(self, parts: Sequence[AssistantPart]) -> None:
+        for index, part in enumerate(parts):
+            if isinstance(part, TextPart):
+                shown = Delta(kind="text", text=part.text, index=index)
+            elif isinstance(part, ReasoningPart):
+                shown = Delta(kind="reasoning", text=part.text, index=index)
+            elif isinstance(part, ToolCallPart):
+                shown = Delta(
+                    kind="arguments",
+                    text=part.call.raw or _json_text(part.call),
+                    index=index,
+                    call_id=part.call.id,
+                    name=part.call.name,
+                )
+            else:
+                continue
+            if not shown.text:
+                continue
+            if self._core.hooks.on_delta:
+                self._show_filtered(shown)
+                if shown.kind != "arguments":
+                    self._show_filtered(Delta(kind=shown.kind, index=index), final=True)
+            else:
+                self._show(shown)
+            self._close_shown()
+
+    def interrupted(self) -> AssistantMessage | None:
+        """What had arrived when the call was cut off, without calls; None if that is nothing. Closes segments."""
+        self.closed = True
+        self._flush_carry()
+        self._open = None
+        self._close_shown()
+        parts = tuple(part for part in self._parts() if isinstance(part, (TextPart, ReasoningPart)))
+        if not parts and not self.shown:
+            return None
+        return AssistantMessage(id=self.message_id, parts=parts, stop_reason="cancelled", interrupted=True)
+
+    def supersede(self) -> None:
+        """Another attempt follows: the caller is told that what it saw is void."""
+        message = self.interrupted()
+        if self.shown and message is not None:
+            self._core.produce(
+                MessageCompleted, message=message, stop_reason="error", interrupted=True, superseded=True
+            )
+
+    def _parts(self) -> list[AssistantPart]:
+        parts: list[AssistantPart] = []
+        for piece in self._pieces:
+            text = "".join(piece.texts)
+            if piece.kind == "text":
+                if text:
+                    parts.append(TextPart(text=text, extra=piece.extra))
+            elif piece.kind == "reasoning":
+                signature = piece.extra.get("signature", "") if isinstance(piece.extra, dict) else ""
+                if text or signature:
+                    parts.append(ReasoningPart(text=text, signature=str(signature), extra=piece.extra))
+            else:
+                parts.append(ToolCallPart(call=_parsed(piece.call_id, piece.name, text), extra=piece.extra))
+        return parts
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if new is None:
+        return old
+    return {**old, **new} if isinstance(old, dict) and isinstance(new, dict) else new
+
+
+def _parsed(call_id: str, name: str, raw: str) -> ToolCall:
+    """A call from the text of its arguments. If that is no JSON object, `arguments` is empty and `raw` tells."""
+    from .tools import ToolArgumentsError, parse_arguments
+
+    try:
+        return ToolCall(id=call_id, name=name, arguments=parse_arguments(raw), raw=raw)
+    except ToolArgumentsError:
+        return ToolCall(id=call_id, name=name, raw=raw)
+
+
+def _json_text(call: ToolCall) -> str:
+    import json
+
+    try:
+        return json.dumps(dict(call.arguments), ensure_ascii=False)
+    except (TypeError, ValueError):
+        return "{}"
+
+
+def _cleaned(part: AssistantPart) -> AssistantPart:
+    if isinstance(part, (TextPart, ReasoningPart)):
+        text = clean_text(part.text)
+        return part if text is part.text else part.replace(text=text)
+    return part
+
+
+def _with_unique_ids(parts: Sequence[AssistantPart], message_id: str) -> tuple[AssistantPart, ...]:
+    """Parts with no empty text, and with call ids that are present and different from each other."""
+    seen: set[str] = set()
+    kept: list[AssistantPart] = []
+    for part in parts:
+        if isinstance(part, TextPart) and not part.text:
+            continue
+        if isinstance(part, ToolCallPart):
+            call_id = part.call.id
+            if not call_id or call_id in seen:
+                call_id = f"call_{message_id[:12]}_{len(seen)}"
+                part = part.replace(call=part.call.replace(id=call_id))
+            seen.add(call_id)
+        kept.append(part)
+    return tuple(kept)

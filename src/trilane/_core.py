@@ -1,0 +1,544 @@
+"""Everything one run holds, and its synchronous commits: phase, history, results, events.
+
+Nothing here waits for a model, a tool or a plugin's decision; that is in `_phases.py`, `_batch.py` and `_ending.py`,
+which work on a `Core`. What leaves a run goes through `show` (the UI stream) and `deliver` (notifications), and what is
+stored through `flush`, in the order: commit, flush, then tell.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._backend import EventLoop, Waiter, new_waiter, running_event_loop
+from ._dispatch import Breaker, Dispatcher
+from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, current_clock, wait_shielded
+from .context import History, RunContext, Stash, ToolContext
+from .errors import AgentProtocolError, PluginError, RunCancelledError, StoreError
+from .events import (
+    AgentEvent,
+    CustomEvent,
+    ExtensionEvent,
+    MessageAppendedEvent,
+    PhaseChanged,
+    PhaseTransitionEvent,
+    PluginFailed,
+    PluginFailedEvent,
+    RunStarted,
+    ToolProgress,
+)
+from .ledger import HookFailure
+from .messages import ToolCall, Usage, UserMessage, clean_text, new_id
+from .state import AgentPhase, AgentState
+from .stores import SessionRecord, SessionView
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from ._assembly import Assembly
+    from ._batch import Batch
+    from ._decide import CallRun
+    from ._questions import OpenQuestion, QuestionDesk
+    from .channels import AgentEventQueue, RuntimeQueues
+    from .config import Limits, ModelSettings
+    from .events import Event, Question
+    from .messages import AssistantMessage
+    from .models import Model, ModelRequest, ModelResponse
+    from .output import Output
+    from .plugins import CompiledHooks
+    from .result import RunResult, Status
+    from .stores import Lease, SessionStore
+    from .tools import Tool
+
+__all__ = ["Core", "RunSetup"]
+
+logger = logging.getLogger("trilane")
+
+
+class RunSetup:
+    """What a run starts from: the agent's configuration with the options of this call."""
+
+    __slots__ = (
+        "agent_name",
+        "answer",
+        "breaker",
+        "deps",
+        "desk",
+        "grace_seconds",
+        "history",
+        "hook_timeout",
+        "hooks",
+        "instructions",
+        "limits",
+        "metadata",
+        "model",
+        "output",
+        "parent",
+        "path",
+        "queues",
+        "request",
+        "resume",
+        "session_id",
+        "settings",
+        "store",
+        "tool_concurrency",
+        "tools",
+    )
+
+    agent_name: str
+    answer: Callable[[Question], Awaitable[JsonValue]] | None
+    breaker: Breaker
+    deps: Any
+    desk: QuestionDesk
+    grace_seconds: float
+    history: Sequence[Any] | None
+    hook_timeout: float
+    hooks: CompiledHooks
+    instructions: str | Callable[[RunContext[Any]], Any]
+    limits: Limits
+    metadata: Mapping[str, JsonValue]
+    model: Model
+    output: Output
+    parent: Core | None
+    path: tuple[str, ...]
+    queues: RuntimeQueues | None
+    request: UserMessage
+    resume: bool
+    session_id: str
+    settings: ModelSettings
+    store: SessionStore
+    tool_concurrency: int
+    tools: dict[str, Tool]
+
+
+class Budget:
+    """What a run and its child runs have used together."""
+
+    __slots__ = ("tool_calls", "usage")
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        self.tool_calls = 0
+
+
+class Core:
+    """One run. Its parts are used by the modules of the run loop only."""
+
+    def __init__(self, setup: RunSetup, owner: TaskOwner, queue: AgentEventQueue[Event]) -> None:
+        self.setup = setup
+        self.run_id = new_id()
+        self.session_id = setup.session_id
+        self.agent_name = setup.agent_name
+        self.path = setup.path
+        self.parent = setup.parent
+        self.deps = setup.deps
+        self.limits = setup.limits
+        self.metadata = setup.metadata
+        self.request = setup.request
+        self.state = AgentState()
+        self.turn = 0
+        self.tools = setup.tools
+        self.budget: Budget = setup.parent.budget if setup.parent is not None else Budget()
+        self.own_usage = Usage()
+        # history and store
+        self.view = SessionView()
+        self.shared_view: SessionView | None = None  # the store's own view, where a plugin edited the run's
+        self.first_new = 0
+        self.outbox: list[SessionRecord] = []
+        self.version = 0
+        self.store = setup.store
+        self._flushing = False
+        self._flush_line: deque[Waiter] = deque()
+        self.append_now: Any = getattr(setup.store, "append_now", None)
+        self.lease: Lease | None = None
+        self.store_error: BaseException | None = None
+        # lanes
+        self.queue = queue
+        self.queues = setup.queues
+        self.pending: list[Event] = []
+        self.must_show = False
+        self.seq = 0
+        self.silent = False  # nobody reads the stream: events are counted, not made
+        self.notes: deque[ExtensionEvent] = deque()
+        self._publisher: Clock | None = None
+        self._publishing_line: deque[Waiter] = deque()
+        self.questions: dict[str, OpenQuestion] = {}
+        self.steering: deque[UserMessage] = deque()
+        self.follow_ups: deque[UserMessage] = deque()
+        self.answer_tasks: list[TaskHandle] = []
+        # control
+        self.owner = owner
+        self.timers = owner.timers
+        self.loop: EventLoop = running_event_loop()
+        self.watchdog = Watchdog(owner.timers)
+        self.clock = Clock(self.watchdog)
+        self.main: TaskHandle | None = None
+        self.stop_error: RunCancelledError | None = None
+        self.close_reason = ""  # why the owner cancelled the run
+        self.suspended = False
+        self.finished = False
+        self.settled = False
+        self.result: RunResult[Any] | None = None
+        self.deadline = INFINITE  # of the ending
+        self.batch: Batch | None = None
+        self.assembly: Assembly | None = None  # the message that is being streamed
+        self.withheld = ""  # why a value must not be kept, see `Withheld`
+        self.last_message: AssistantMessage | None = None
+        self.output: Any = None
+        # what one phase leaves for the next
+        self.step = "begin"
+        self.compacted_turn = -1
+        self.model_request: ModelRequest | None = None
+        self.response: ModelResponse | None = None
+        self.answer_attempts = 0
+        self.empty_replies = 0
+        self.notes_for_model: list[str] = []
+        self.status: Status | None = None
+        self.cause: BaseException | None = None
+        self.late_causes: list[BaseException] = []
+        self.lane_error: Exception | None = None  # what the consumer failed the stream with: the first counts
+        self.strict_error: PluginError | None = None
+        self.failures: list[HookFailure] = []
+        self.stragglers: list[CallRun] = []  # calls answered while their function went on
+        self.waiters: list[Waiter] = []  # woken on stop, steering and the end
+        self.end_waiters: list[Waiter] = []
+        self.on_finish: list[Callable[[], None]] = []
+        self._stash: Stash | None = None
+        self._history: History | None = None
+        self.dispatcher = Dispatcher(setup.hooks, self, timeout=setup.hook_timeout, breaker=setup.breaker)
+        self.hooks = setup.hooks
+        self.context: RunContext[Any] = RunContext(self)
+
+    # ---- what contexts see -------------------------------------------------------------------------------------------
+
+    @property
+    def stash(self) -> Stash:
+        if self._stash is None:
+            self._stash = Stash()
+        return self._stash
+
+    @property
+    def history(self) -> History:
+        if self._history is None:
+            self._history = History(self, self.view.log)
+        elif not self._history.edited:
+            self._history.log = self.view.log
+        return self._history
+
+    @property
+    def usage(self) -> Usage:
+        return self.own_usage
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        return self.batch.open_calls if self.batch is not None else ()
+
+    def add_usage(self, usage: Usage) -> None:
+        """Count what a model call used, here and in every run around this one."""
+        self.budget.usage = self.budget.usage + usage
+        core: Core | None = self
+        while core is not None:
+            core.own_usage = core.own_usage + usage
+            core = core.parent
+
+    def begin(self) -> None:
+        """The session is claimed: leave CREATED."""
+        self.produce(RunStarted, request=self.request)
+        self.go(AgentPhase.LOADING_CONTEXT)
+
+    # ---- commits: synchronous, first ---------------------------------------------------------------------------------
+
+    def go(self, target: AgentPhase) -> None:
+        """Change the phase, and note it for both lanes.
+
+        Raises:
+            PhaseError: the table does not allow it; nothing changed.
+        """
+        previous = self.state.go(target)
+        must_show = self.must_show
+        self.produce(PhaseChanged, previous=previous)
+        self.must_show = must_show  # a phase change alone is not worth a hand-over: it joins the next group
+        if self.hooks.on_event:
+            self.notes.append(PhaseTransitionEvent(previous=previous, phase=target))
+
+    def record(self, record: SessionRecord) -> None:
+        """Add to the history, and note it for the store and for plugins."""
+        self.outbox.append(record)
+        log = self.view.log
+        count = len(log)
+        self.view.apply(record)
+        if self.shared_view is not None:
+            self.shared_view.apply(record)
+        if self.hooks.on_event and self.view.log is log:
+            self.notes.extend(MessageAppendedEvent(message=message) for message in log[count:])
+
+    def produce(self, event: type[AgentEvent], /, **fields: Any) -> None:
+        """Make an event, stamped now, for the next `show`."""
+        self.seq += 1
+        self.must_show = True
+        if self.silent:
+            return
+        self.pending.append(
+            event(  # type: ignore[arg-type]
+                seq=self.seq, run_id=self.run_id, session_id=self.session_id, phase=self.state._phase, **fields
+            )
+        )
+
+    # ---- telling: after the commit -----------------------------------------------------------------------------------
+
+    async def show(self) -> None:
+        """Hand over all produced events; return when the caller has moved past the last of them.
+
+        Raises:
+            RunCancelledError: a stop was asked for; this is a boundary.
+            BaseException: the stream was failed by its consumer.
+        """
+        if self.notes:
+            await self.deliver()
+        await self.put()
+        if self.stop_error is not None and not self.settled:
+            raise self.stop_error
+
+    async def put(self) -> None:
+        """`show` without being a boundary: for tools and plugins in the midst of something."""
+        self.must_show = False
+        pending = self.pending
+        if not pending:
+            return
+        self.pending = []
+        clock = current_clock.get()
+        since = clock.pause()
+        try:
+            await self.queue.put(*pending)
+        except Exception as error:
+            if self.lane_error is None:
+                self.lane_error = error
+            raise
+        finally:
+            clock.resume(since)
+
+    async def enter(self, target: AgentPhase) -> None:
+        """Change the phase and tell plugins."""
+        self.go(target)
+        if self.notes:
+            await self.deliver()
+
+    async def before_hook(self) -> None:
+        """A hook is about to be called: whatever was produced before it must have been seen."""
+        if self.must_show:
+            await self.show()
+        elif self.notes:
+            await self.deliver()
+
+    def check(self) -> None:
+        """A boundary without an event.
+
+        Raises:
+            RunCancelledError: a stop was asked for.
+        """
+        if self.stop_error is not None and not self.settled:
+            raise self.stop_error
+
+    async def deliver(self) -> None:
+        """Call `on_event` for every notification that is waiting."""
+        while self.notes:
+            note = self.notes.popleft()
+            await self.publish(note)
+
+    async def publish(self, notification: ExtensionEvent, to: str | None = None) -> None:
+        implementations: Sequence[Any] = self.hooks.on_event
+        if to is not None:
+            implementations = [one for one in implementations if one.plugin == to]
+            if not implementations:
+                raise AgentProtocolError(f"publish(to={to!r}): no active plugin of that name has an on_event hook")
+        if not implementations:
+            return
+        clock = current_clock.get()
+        if self._publisher is clock:
+            raise AgentProtocolError("publish() inside on_event would never end; publish from another hook")
+        while self._publisher is not None:
+            waiter = new_waiter()
+            self._publishing_line.append(waiter)
+            await waiter.wait()
+        self._publisher = clock
+        try:
+            await self.dispatcher.notify(implementations, clock, self.context, notification)
+        finally:
+            self._publisher = None
+            if self._publishing_line:
+                self._publishing_line.popleft().wake()
+
+    async def emit_custom(self, name: str, data: JsonValue) -> None:
+        clock = current_clock.get()
+        self.produce(CustomEvent, plugin=clock.plugin or self.agent_name, name=name, data=data)
+        await self._put_or_drop()
+
+    async def progress(self, call: ToolCall, text: str, data: JsonValue, fraction: float | None) -> None:
+        self.produce(ToolProgress, call_id=call.id, text=clean_text(text), data=data, fraction=fraction)
+        await self._put_or_drop()
+
+    async def _put_or_drop(self) -> None:
+        if self.state.is_terminal:
+            self.put_nowait()
+        else:
+            await self.put()
+
+    def put_nowait(self) -> None:
+        """Hand over all produced events without waiting: for the end of a run."""
+        pending, self.pending = self.pending, []
+        self.must_show = False
+        if pending:
+            self.queue.put_nowait(*pending)
+
+    # ---- failures of plugins that are contained ----------------------------------------------------------------------
+
+    def report(self, plugin: str, hook: str, error: BaseException, *, strict: bool, disabled: bool) -> None:
+        logger.warning(
+            "plugin %r failed in %s: %s: %s%s",
+            plugin,
+            hook,
+            type(error).__name__,
+            error,
+            " (switched off after 3 failures in a row)" if disabled else "",
+        )
+        self.failures.append(HookFailure(plugin=plugin, hook=hook, error=error, disabled=disabled))
+        if strict and self.strict_error is None:
+            self.strict_error = PluginError(
+                f"strict plugin {plugin!r} failed in {hook}: {type(error).__name__}: {error}", plugin=plugin, hook=hook
+            )
+            self.strict_error.__cause__ = error
+        if self.finished:
+            return
+        must_show = self.must_show
+        self.produce(PluginFailed, plugin=plugin, hook=hook, error=error)
+        self.must_show = must_show
+        if self.hooks.on_event and hook != "on_event":
+            self.notes.append(PluginFailedEvent(plugin=plugin, hook=hook, error=error))
+
+    # ---- what comes in -----------------------------------------------------------------------------------------------
+
+    def take_input(self) -> None:
+        """Sort what is on the input lane: steering for the next boundary, follow-ups for after the answer."""
+        if self.queues is None:
+            return
+        for item in self.queues.input.drain():
+            if isinstance(item, UserMessage):
+                self.receive(item)
+
+    def receive(self, message: UserMessage) -> None:
+        """A message came in while the run is active."""
+        (self.follow_ups if message.origin == "follow_up" else self.steering).append(message)
+
+    # ---- stopping ----------------------------------------------------------------------------------------------------
+
+    def request_stop(self, reason: str) -> None:
+        """End at the next boundary. From any thread, never waits."""
+        if self.stop_error is None:
+            self.stop_error = RunCancelledError(reason)
+        self.loop.call(self._wake)
+
+    def _wake(self) -> None:
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter.wake()
+        if self.batch is not None:
+            self.batch.wake()
+
+    def notice(self) -> None:
+        """Something came in from outside: whoever waits should look again. From any thread."""
+        self.loop.call(self._wake)
+
+    def from_thread(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """Await `function(*args)` in the event loop, from a thread of a tool."""
+        from ._asking import call_from_thread
+
+        return call_from_thread(self, function, *args)
+
+    async def ask_from_tool(self, context: ToolContext[Any], prompt: str, schema: Any, timeout: float | None) -> Any:
+        from ._asking import ask_from_tool
+
+        return await ask_from_tool(self, context, prompt, schema, timeout)
+
+    # ---- the store ---------------------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Write what was recorded, whole, before anybody is told.
+
+        Raises:
+            StoreError: the store failed or was too slow; the records are lost to it, not to this run's history.
+        """
+        if not self.outbox:
+            return
+        records, self.outbox = tuple(self.outbox), []
+        if self.append_now is not None:
+            try:
+                self.version = self.append_now(self.session_id, records, expected_version=self.version)
+            except Exception:
+                self.store.reload_now(self.session_id)  # type: ignore[attr-defined]
+                raise
+            return
+        self.outbox[:0] = records
+        while self._flushing:
+            waiter = new_waiter()
+            self._flush_line.append(waiter)
+            await waiter.wait()
+        records, self.outbox = tuple(self.outbox), []
+        if not records:
+            return  # whoever wrote before took them along
+        self._flushing = True
+        try:
+            await self._append(records)
+        finally:
+            self._flushing = False
+            if self._flush_line:
+                self._flush_line.popleft().wake()
+
+    async def _append(self, records: tuple[SessionRecord, ...]) -> None:
+        outcome: list[int | BaseException] = []
+
+        async def write() -> None:
+            try:
+                assert self.lease is not None
+                outcome.append(
+                    await self.store.append(self.session_id, records, expected_version=self.version, lease=self.lease)
+                )
+            except BaseException as error:  # this is the whole task: nobody above could see it
+                outcome.append(error)
+
+        seconds = self.limits.store_seconds
+        deadline = min(self.timers.now() + seconds, self.deadline)
+        task = self.owner.spawn(write)
+        cancelled = await self.join(task, deadline)
+        if not task.done:
+            task.cancel()
+        if not outcome:
+            invalidate = getattr(self.lease, "invalidate", None)
+            if invalidate is not None:
+                invalidate()
+            raise StoreError(
+                f"session {self.session_id!r}: the store did not take {len(records)} records within {seconds:g} s; "
+                "the run ends, because what follows could not be kept. Check the store, or raise Limits.store_seconds."
+            )
+        if isinstance(outcome[0], BaseException):
+            raise StoreError(
+                f"session {self.session_id!r}: the store failed: {type(outcome[0]).__name__}: {outcome[0]}"
+            ) from outcome[0]
+        self.version = outcome[0]
+        if cancelled:
+            self.raise_cancel()
+
+    async def join(self, task: TaskHandle, deadline: float) -> int:
+        """Wait for a task, through cancels; return how many of them arrived."""
+        return await wait_shielded(
+            self.timers, lambda: task.done, lambda waiter: task.on_done.append(waiter.wake), deadline
+        )
+
+    def raise_cancel(self) -> None:
+        """Let a cancel that arrived inside a shield take effect now."""
+        if self.settled:
+            return
+        import asyncio
+
+        raise asyncio.CancelledError

@@ -1,0 +1,306 @@
+"""How hooks are called: in order, one at a time, bounded, measured, with every failure traced to its plugin.
+
+What each mode does with an error is decided here, once; which hook has which mode is in `hookspecs`. Who is active is
+in `plugins`. Combining decisions about tool calls is in `_decide.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from ._tasks import Clock, Ended, Frame
+from .errors import HookTimeoutError, PluginError, RunLimitError
+from .ledger import Ledger, LedgerRow
+
+if TYPE_CHECKING:
+    from .plugins import CompiledHooks, HookImplementation
+
+__all__ = ["Breaker", "Dispatcher", "HookError", "Reporter", "Withheld"]
+
+Breaker: TypeAlias = "dict[HookImplementation, int]"
+"""Failures in a row of observers, kept by the agent; at `BREAK_AFTER` they are switched off."""
+
+BREAK_AFTER = 3
+
+
+class Reporter(Protocol):
+    """Who is told about failures that are contained."""
+
+    def report(self, plugin: str, hook: str, error: BaseException, *, strict: bool, disabled: bool) -> None: ...
+
+
+class HookError(Exception):
+    """A hook failed: `error` is what it raised, or what it did wrong. Internal; never reaches a caller."""
+
+    def __init__(self, implementation: HookImplementation, error: Exception) -> None:
+        super().__init__(str(error))
+        self.implementation = implementation
+        self.error = error
+
+    def annotated(self) -> Exception:
+        """The very exception the hook raised, with a note that says whose it is."""
+        where = self.implementation
+        note = f"raised in hook {where.hook} of plugin {where.plugin!r} ({where.location})"
+        if note not in getattr(self.error, "__notes__", ()):
+            self.error.add_note(note)
+        return self.error
+
+
+class Dispatcher:
+    """Calls the hooks of one run."""
+
+    __slots__ = ("_breaker", "_reporter", "_rows", "_timeout", "hooks", "ledger", "shielded")
+
+    def __init__(self, hooks: CompiledHooks, reporter: Reporter, *, timeout: float, breaker: Breaker) -> None:
+        self.hooks = hooks
+        self.ledger = Ledger()
+        #: True once the run ends: a further cancel then ends the hook that runs, not the ending.
+        self.shielded = False
+        self._reporter = reporter
+        self._timeout = timeout
+        self._breaker = breaker
+        self._rows: dict[HookImplementation, LedgerRow] = {}
+
+    def row(self, implementation: HookImplementation) -> LedgerRow:
+        """The ledger row of `implementation`."""
+        row = self._rows.get(implementation)
+        if row is None:
+            row = self._rows[implementation] = self.ledger.row(implementation.plugin, implementation.hook)
+        return row
+
+    # ---- one call ----------------------------------------------------------------------------------------------------
+
+    async def call(
+        self, implementation: HookImplementation, clock: Clock, *args: Any, seconds: float | None = None
+    ) -> Any:
+        """Call one implementation.
+
+        Raises:
+            HookError: it failed, timed out, or faked a cancel.
+            BaseException: a cancel the run was asked for, KeyboardInterrupt, SystemExit.
+        """
+        row = self._rows.get(implementation) or self.row(implementation)
+        row.calls += 1
+        outer, clock.plugin = clock.plugin, implementation.plugin
+        frame: Frame | None = None
+        started = perf_counter()
+        try:
+            if implementation.thread:
+                from ._threads import call_in_thread
+
+                value: Any = call_in_thread(implementation.call, *args, name=f"trilane {implementation.plugin}")
+            else:
+                value = implementation.call(*args)
+            if value is not None and (implementation.is_async or hasattr(value, "__await__")):
+                limit = implementation.timeout or self._timeout
+                frame = clock.push(limit if seconds is None or limit < seconds else seconds)
+                value = await value
+        except BaseException as error:
+            row.seconds += perf_counter() - started
+            clock.plugin = outer
+            ended = clock.classify(error) if frame is None else clock.pop(frame, error)
+            if ended is Ended.FATAL or (ended is Ended.ASKED and not self.shielded):
+                raise
+            row.errors += 1
+            raise HookError(implementation, self._failure(implementation, ended, error, frame)) from None
+        row.seconds += perf_counter() - started
+        clock.plugin = outer
+        if frame is not None and clock.pop(frame, None) is not Ended.OK:
+            row.errors += 1
+            raise HookError(implementation, self._failure(implementation, Ended.TIMED_OUT, None, frame))
+        return value
+
+    def call_sync(self, implementation: HookImplementation, *args: Any) -> Any:
+        """Call an implementation of a sync hook, in whatever thread this is. What it raises comes out as it is."""
+        row = self._rows.get(implementation) or self.row(implementation)
+        row.calls += 1
+        started = perf_counter()
+        try:
+            return implementation.call(*args)
+        finally:
+            row.seconds += perf_counter() - started
+
+    def count_error(self, implementation: HookImplementation) -> None:
+        """Count a failure of `call_sync` in the ledger."""
+        self.row(implementation).errors += 1
+
+    def _failure(
+        self, implementation: HookImplementation, ended: Ended, error: BaseException | None, frame: Frame | None
+    ) -> Exception:
+        """The exception that stands for the failure: the original wherever that is an ordinary exception."""
+        if ended is Ended.ERROR and isinstance(error, Exception):
+            return error
+        name, hook = implementation.plugin, implementation.hook
+        failure: PluginError
+        if ended is Ended.TIMED_OUT:
+            limit = implementation.timeout or self._timeout
+            failure = HookTimeoutError(
+                f"plugin {name!r}: {hook} ({implementation.location}) did not end within its {limit:g} s; "
+                "make it faster, or give it @hookimpl(timeout=...)",
+                plugin=name,
+                hook=hook,
+            )
+        elif ended is Ended.ASKED:
+            failure = PluginError(f"plugin {name!r}: {hook} was cut off by a second cancel", plugin=name, hook=hook)
+        else:
+            failure = PluginError(
+                f"plugin {name!r}: {hook} ({implementation.location}) raised {type(error).__name__}, "
+                "which nobody had asked for; hooks must not fake a cancel (run.stop(reason) stops the run)",
+                plugin=name,
+                hook=hook,
+            )
+        failure.__cause__ = error
+        return failure
+
+    def _blame(self, failure: HookError, *, disabled: bool = False) -> None:
+        where = failure.implementation
+        self._reporter.report(where.plugin, where.hook, failure.error, strict=where.strict, disabled=disabled)
+
+    # ---- the modes ---------------------------------------------------------------------------------------------------
+
+    async def each(self, implementations: Sequence[HookImplementation], clock: Clock, *args: Any) -> list[Any]:
+        """All in order; the first error fails the run. Returns what was returned, with its implementation."""
+        values = []
+        for implementation in implementations:
+            try:
+                values.append((implementation, await self.call(implementation, clock, *args)))
+            except HookError as failure:
+                raise failure.annotated() from failure.error.__cause__
+        return values
+
+    async def chain(
+        self,
+        implementations: Sequence[HookImplementation],
+        clock: Clock,
+        before: tuple[Any, ...],
+        value: Any,
+        expect: type,
+        *,
+        contained: bool = False,
+    ) -> Any:
+        """Pass a value through; None keeps it. `contained`: an error is reported and the value so far stands."""
+        for implementation in implementations:
+            try:
+                changed = await self.call(implementation, clock, *before, value)
+                if changed is None:
+                    continue
+                if not isinstance(changed, expect):
+                    raise HookError(implementation, _wrong_type(implementation, changed, expect))
+            except HookError as failure:
+                if implementation.required or not contained or isinstance(failure.error, RunLimitError):
+                    raise Withheld(failure) if implementation.required else failure.annotated() from None
+                self._blame(failure)
+                continue
+            if changed is not value and changed != value:
+                self.row(implementation).changes += 1
+            value = changed
+        return value
+
+    async def first(self, implementations: Sequence[HookImplementation], clock: Clock, *args: Any) -> Any:
+        """The first result that is not None.
+
+        Raises:
+            HookError: the one asked failed; what that means is the caller's to say.
+        """
+        for implementation in implementations:
+            value = await self.call(implementation, clock, *args)
+            if value is not None:
+                return value
+        return None
+
+    async def notify(self, implementations: Sequence[HookImplementation], clock: Clock, *args: Any) -> None:
+        """All in order; errors are reported and undo nothing. One that keeps failing is switched off."""
+        breaker = self._breaker
+        for implementation in implementations:
+            if breaker and breaker.get(implementation, 0) >= BREAK_AFTER:
+                continue
+            try:
+                await self.call(implementation, clock, *args)
+            except HookError as failure:
+                failures = breaker[implementation] = breaker.get(implementation, 0) + 1
+                self._blame(failure, disabled=failures >= BREAK_AFTER)
+            else:
+                if breaker:
+                    breaker.pop(implementation, None)
+
+    async def teardown(
+        self,
+        implementations: Sequence[HookImplementation],
+        clock: Clock,
+        remaining: Callable[[], float],
+        *args: Any,
+    ) -> None:
+        """All, within a common time of which each gets its part, so that a hanging one cannot starve the next."""
+        left = len(implementations)
+        for implementation in implementations:
+            try:
+                await self.call(implementation, clock, *args, seconds=max(0.0, remaining()) / left)
+            except HookError as failure:
+                self._blame(failure)
+            left -= 1
+
+    def blame(self, implementation: HookImplementation, error: Exception) -> None:
+        """Report a failure that the caller found."""
+        self.row(implementation).errors += 1
+        self._blame(HookError(implementation, error))
+
+    def report(self, failure: HookError) -> None:
+        """Report a failure that the caller contained."""
+        self._blame(failure)
+
+    async def around(
+        self,
+        implementation: HookImplementation,
+        clock: Clock,
+        args: tuple[Any, ...],
+        call_next: Callable[..., Awaitable[Any]],
+    ) -> Any:
+        """One layer of an onion. The implementation's clock stands still inside `call_next`.
+
+        Raises:
+            HookError: the hook itself failed; what `call_next` raised comes out as it is.
+        """
+        inner: list[BaseException] = []
+        depth = len(clock.frames)  # where `call` will push this hook's frame
+
+        async def timed_next(*value: Any) -> Any:
+            frame = clock.frames[depth] if len(clock.frames) > depth else None
+            left = clock.exclude(frame) if frame is not None else 0.0
+            outer, clock.plugin = clock.plugin, ""
+            try:
+                return await call_next(*value)
+            except BaseException as error:
+                inner.append(error)
+                raise
+            finally:
+                clock.plugin = outer
+                if frame is not None:
+                    clock.include(frame, left)
+
+        try:
+            return await self.call(implementation, clock, *args, timed_next)
+        except HookError as failure:
+            if any(failure.error is error for error in inner):
+                self.row(implementation).errors -= 1
+                raise failure.error from failure.error.__cause__
+            raise
+
+
+class Withheld(Exception):
+    """A required hook failed: the value must not reach anybody."""
+
+    def __init__(self, failure: HookError) -> None:
+        super().__init__(f"withheld: plugin {failure.implementation.plugin} failed")
+        self.failure = failure
+
+
+def _wrong_type(implementation: HookImplementation, value: object, expect: type) -> PluginError:
+    name, hook = implementation.plugin, implementation.hook
+    return PluginError(
+        f"plugin {name!r}: {hook} ({implementation.location}) returned {type(value).__name__}; "
+        f"return {expect.__name__} or None",
+        plugin=name,
+        hook=hook,
+    )

@@ -1,0 +1,304 @@
+"""How a run ends: `settle` at once and synchronously, then flush, hooks, and the one terminal event.
+
+`settle` and `finish` do not wait and may be called by the run's task or by its owner, whoever comes first; the second
+call does nothing. So even a run whose task never took a step, or never gives way, ends in a terminal phase with every
+call answered and its session free.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._asking import withdraw_all
+from ._batch import Batch
+from ._tasks import Ended
+from .errors import PluginError, RunCancelledError, RunError, RunTimeoutError
+from .events import CompactionCompleted, MessageCompleted, RunCancelled, RunCancelledEvent, RunCompleted, RunFailed
+from .messages import Outcome, StopReason, TextPart
+from .result import RunResult
+from .state import AgentPhase
+from .stores import MessageStored, RunEnded
+
+if TYPE_CHECKING:
+    from ._core import Core
+
+__all__ = ["complete", "end", "finish", "settle", "verdict"]
+
+# Parts of the grace time that are kept for each: a tool that hangs must not take the flush's, nor a hook close_run's.
+TOOLS_SHARE = 0.4
+FLUSH_SHARE = 0.25
+
+
+# ---- the normal end --------------------------------------------------------------------------------------------------
+
+
+async def complete(core: Core) -> None:
+    """READY -> COMPLETED: the answer is stored, then the phase is committed, then everybody is told."""
+    await core.flush()
+    if core.hooks.after_run or core.hooks.on_success or core.hooks.close_run or core.hooks.on_event:
+        await core.show()
+    core.check()
+    core.go(AgentPhase.COMPLETED)
+    core.status = "completed"
+    core.settled = True
+
+
+async def after_completed(core: Core) -> None:
+    """Hooks of a completed run. Nothing here changes the answer or the status."""
+    core.dispatcher.shielded = True
+    core.clock.accept_cancels()
+    if core.notes:
+        await core.deliver()
+    result = make_result(core)
+    hooks, dispatcher, clock = core.hooks, core.dispatcher, core.clock
+    if hooks.after_run:
+        await dispatcher.notify(hooks.after_run, clock, core.context, result)
+    if hooks.on_success:
+        await dispatcher.notify(hooks.on_success, clock, core.context, result)
+    core.deadline = core.timers.now() + core.setup.grace_seconds
+    if hooks.close_run:
+        await dispatcher.teardown(hooks.close_run, clock, lambda: _left(core), core.context, core.status)
+    if core.notes:
+        await core.deliver()
+    await _flush_bookkeeping(core)
+
+
+# ---- the other ends --------------------------------------------------------------------------------------------------
+
+
+def verdict(core: Core, ended: Ended, error: BaseException | None) -> BaseException:
+    """What ended the run, as the exception its caller will see. A cancel wins over errors, the first over later ones."""
+    error = _ungrouped(error)
+    if core.stop_error is not None and (error is core.stop_error or ended is Ended.ASKED):
+        return core.stop_error
+    if ended is Ended.ASKED or (core.main is not None and core.main.cancels and ended is not Ended.FATAL):
+        cancelled = RunCancelledError(core.close_reason or "the task of the run was cancelled")
+        if isinstance(error, Exception):
+            cancelled.__cause__ = error
+        return cancelled
+    if ended is Ended.TIMED_OUT:
+        return RunTimeoutError(
+            f"the run did not end within its {core.limits.run_seconds:g} s (Limits.run_seconds), "
+            "not counting time it waited for its caller"
+        )
+    if core.lane_error is not None and ended is not Ended.FATAL:
+        return core.lane_error
+    if error is None or ended is Ended.FAKED:
+        failure = PluginError(
+            f"the run was ended by {type(error).__name__}, which nobody had asked for", plugin="", hook=""
+        )
+        failure.__cause__ = error
+        return failure
+    return error
+
+
+def _ungrouped(error: BaseException | None) -> BaseException | None:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+async def end(core: Core, cause: BaseException) -> None:
+    """End a run that does not complete: stop its tools, settle, store, tell plugins, within the grace time."""
+    core.cause = cause
+    core.dispatcher.shielded = True
+    core.clock.accept_cancels()
+    core.watchdog.revive()
+    grace = core.setup.grace_seconds
+    started = core.timers.now()
+    core.deadline = started + grace
+    for task in core.answer_tasks:
+        task.cancel()
+    if core.batch is not None:
+        await core.batch.stop(started + grace * TOOLS_SHARE)
+    settle(core, cause)
+    hooks_until = core.deadline - grace * FLUSH_SHARE / 2
+    await _flush_settled(core, core.timers.now() + grace * FLUSH_SHARE)
+    await _tell_plugins(core, cause, hooks_until)
+    await _flush_bookkeeping(core)
+
+
+async def _flush_settled(core: Core, until: float) -> None:
+    if core.suspended:
+        core.outbox.clear()
+        return
+    core.deadline, whole = min(core.deadline, until), core.deadline
+    try:
+        await core.flush()
+    except Exception as error:
+        core.store_error = error
+    finally:
+        core.deadline = whole
+
+
+async def _tell_plugins(core: Core, cause: BaseException, until: float) -> None:
+    hooks, dispatcher, clock = core.hooks, core.dispatcher, core.clock
+    # Half of what is left for the reason, the rest for close_run: a hanging on_error must not cost it its time.
+    middle = core.timers.now() + max(0.0, until - core.timers.now()) / 2
+
+    def first_half() -> float:
+        return middle - core.timers.now()
+
+    if core.state.phase is AgentPhase.CANCELLED:
+        reason = str(cause)
+        if hooks.on_event:
+            core.notes.append(RunCancelledEvent(reason=reason))
+            await _deliver(core, first_half)
+        if hooks.on_cancel:
+            await dispatcher.teardown(hooks.on_cancel, clock, first_half, core.context, reason)
+    else:
+        if hooks.on_event:
+            await _deliver(core, first_half)
+        if hooks.on_error:
+            await dispatcher.teardown(hooks.on_error, clock, first_half, core.context, cause)
+    if hooks.close_run:
+        await dispatcher.teardown(hooks.close_run, clock, lambda: until - core.timers.now(), core.context, core.status)
+    if core.notes:
+        await _deliver(core, lambda: until - core.timers.now())
+
+
+async def _deliver(core: Core, remaining: Any) -> None:
+    while core.notes:
+        note = core.notes.popleft()
+        await core.dispatcher.teardown(core.hooks.on_event, core.clock, remaining, core.context, note)
+
+
+async def _flush_bookkeeping(core: Core) -> None:
+    """Store how the run ended. A failure here is only reported."""
+    core.deadline = core.timers.now() + core.setup.grace_seconds * FLUSH_SHARE
+    status: Any = "suspended" if core.suspended else core.status
+    core.record(RunEnded(run_id=core.run_id, status=status, usage=core.own_usage, turns=core.turn))
+    try:
+        await core.flush()
+    except Exception as error:
+        core.store_error = core.store_error or error
+
+
+def _left(core: Core) -> float:
+    return core.deadline - core.timers.now()
+
+
+# ---- synchronous -----------------------------------------------------------------------------------------------------
+
+
+def settle(core: Core, cause: BaseException) -> None:
+    """Close what is open, answer every call with the truth, keep partial text, and set the phase. Idempotent."""
+    if core.settled:
+        return
+    core.settled = True
+    cancelled = isinstance(cause, RunCancelledError)
+    core.cause = cause
+    core.status = "cancelled" if cancelled else "timed_out" if isinstance(cause, RunTimeoutError) else "failed"
+    stop_reason: StopReason = "cancelled" if cancelled else "error"
+    _keep_partial(core, stop_reason)
+    outcome: Outcome = "timed_out" if core.status == "timed_out" else "interrupted"
+    text = f"the run was cancelled ({cause})" if cancelled else "the run failed before it could start"
+    batch = core.batch
+    if batch is None and core.view.unanswered is not None:
+        batch = Batch(core, core.view.unanswered)
+    if batch is not None:
+        batch.settle(text, outcome)
+        core.stragglers.extend(run for run in batch.runs if run.is_running and run not in core.stragglers)
+    withdraw_all(core)
+    if core.state.phase is AgentPhase.COMPACTING:
+        core.produce(CompactionCompleted, changed=False, reason="the run ended")
+    if core.state.phase is AgentPhase.CREATED:
+        core.go(AgentPhase.LOADING_CONTEXT)
+    core.go(AgentPhase.CANCELLED if cancelled else AgentPhase.FAILED)
+
+
+def _keep_partial(core: Core, stop_reason: StopReason) -> None:
+    assembly = core.assembly
+    if assembly is None:
+        return
+    core.assembly = None
+    message = assembly.interrupted()
+    if message is None:
+        return
+    message = message.replace(stop_reason=stop_reason, model=core.setup.model.name)
+    if core.withheld:
+        message = message.replace(parts=(TextPart(text=core.withheld),))
+    if message.parts:
+        core.last_message = message
+        core.record(MessageStored(run_id=core.run_id, message=message))
+    if assembly.shown:
+        core.produce(MessageCompleted, message=message, stop_reason=stop_reason, interrupted=True)
+
+
+def make_result(core: Core) -> RunResult[Any]:
+    """The result as it stands. Made once; `finish` completes it."""
+    if core.result is not None:
+        return core.result
+    message = core.last_message
+    reason: StopReason
+    if core.status == "completed":
+        reason = message.stop_reason if message is not None else "end"
+    elif core.suspended:
+        reason = "suspended"
+    elif core.status == "cancelled":
+        reason = "cancelled"
+    else:
+        reason = "limit" if isinstance(core.cause, RunError) else "error"
+    core.result = RunResult(
+        status=core.status or "failed",
+        stop_reason=reason,
+        run_id=core.run_id,
+        session_id=core.session_id,
+        output=core.output,
+        message=message,
+        usage=core.own_usage,
+        turns=core.turn,
+        error=core.cause,
+        ledger=core.dispatcher.ledger,
+        messages=core.view.log,
+        first_new=core.first_new,
+    )
+    return core.result
+
+
+def finish(core: Core, cause: BaseException | None = None) -> None:
+    """The very end: result, session free, terminal event. Idempotent; after it the run's task may do nothing more."""
+    if core.finished:
+        return
+    if not core.settled:
+        settle(core, cause or RunCancelledError(core.close_reason or "the run was given up"))
+    core.finished = True
+    core.watchdog.stop()
+    result = make_result(core)
+    result.store_error = core.store_error
+    result.hook_failures = tuple(core.failures)
+    result.abandoned = tuple(run.call for run in core.stragglers if run.is_running)
+    if core.suspended and core.append_now is not None:
+        core.store.reload_now(core.session_id)  # type: ignore[attr-defined]
+    for call in core.on_finish:
+        call()
+    core.on_finish.clear()
+    _say_goodbye(core, result)
+    for waiter in core.end_waiters:
+        waiter.wake()
+    core.end_waiters.clear()
+
+
+def _say_goodbye(core: Core, result: RunResult[Any]) -> None:
+    cause = core.cause
+    if isinstance(cause, RunError):
+        cause.result = result
+    if core.strict_error is not None:
+        core.strict_error.result = result
+    if core.status == "completed":
+        core.produce(RunCompleted, result=result)
+        core.put_nowait()
+        core.queue.close_now()
+    else:
+        assert cause is not None
+        if core.status == "cancelled":
+            core.produce(RunCancelled, reason=str(cause), result=result)
+        else:
+            core.produce(RunFailed, error=cause, status=result.status, result=result)
+        core.put_nowait()
+        core.queue.fail_now(cause)
+    if core.queues is not None:
+        core.take_input()
+        core.queues.input.close()
+        core.queues.events.drain()
+        core.queues.events.close()

@@ -1,0 +1,194 @@
+"""GENERATING: one model call with its hooks, its retries, and its time limit.
+
+How deltas become events and parts is in `_assembly.py`; what is done with the answer is in `_phases.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._assembly import Assembly
+from ._backend import new_waiter
+from ._dispatch import HookError
+from ._tasks import Ended
+from .decisions import RetryModel
+from .errors import ModelError, PluginError, RunLimitError, RunTimeoutError
+from .events import ModelStarted
+from .models import ModelResponse
+
+if TYPE_CHECKING:
+    from ._core import Core
+    from .messages import AssistantMessage
+    from .models import ModelRequest
+
+__all__ = ["generate"]
+
+
+async def generate(core: Core) -> AssistantMessage:
+    """Call the model until it has answered or nobody wants to try again."""
+    request = core.model_request
+    assert request is not None
+    call = _ModelCall(core)
+    while True:
+        try:
+            response = await call.run(request)
+        except Exception as error:
+            core.check()
+            if core.lane_error is not None:
+                raise core.lane_error from None
+            again = await _ask_plugins(core, request, error)
+            if again is None:
+                raise
+            if isinstance(again, ModelResponse):
+                _supersede(core)
+                core.assembly = Assembly(core)
+                response = again
+            else:
+                _supersede(core)
+                await _pause(core, again.after_seconds)
+                continue
+        core.check()
+        assembly = core.assembly
+        assert assembly is not None
+        message = assembly.finish(response)
+        return message if message.model else message.replace(model=core.setup.model.name)
+
+
+class _ModelCall:
+    """The model inside its `around_model` hooks. `attempt` counts calls of the model itself."""
+
+    __slots__ = ("attempt", "core", "last")
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.attempt = 0
+        self.last: ModelResponse | None = None
+
+    async def run(self, request: ModelRequest) -> ModelResponse:
+        if self.core.hooks.around_model:
+            return await self._layer(0, request)
+        return await self._call(request)
+
+    async def _layer(self, depth: int, request: ModelRequest) -> ModelResponse:
+        core = self.core
+        implementations = core.hooks.around_model
+        if depth == len(implementations):
+            return await self._call(request)
+        implementation = implementations[depth]
+        answered: list[ModelResponse] = []
+
+        async def call_next(changed: ModelRequest | None = None) -> ModelResponse:
+            response = await self._layer(depth + 1, changed if changed is not None else request)
+            answered.append(response)
+            return response
+
+        try:
+            response = await core.dispatcher.around(implementation, core.clock, (core.context, request), call_next)
+            if not isinstance(response, ModelResponse):
+                raise HookError(implementation, _not_a_response(implementation, response))
+        except HookError as failure:
+            if answered and not isinstance(failure.error, RunLimitError):
+                core.dispatcher.report(failure)  # an answer is never thrown away
+                return answered[-1]
+            raise failure.annotated() from failure.error.__cause__
+        return response
+
+    async def _call(self, request: ModelRequest) -> ModelResponse:
+        core = self.core
+        if core.assembly is not None:
+            _supersede(core)
+        self.attempt += 1
+        core.produce(ModelStarted, model=core.setup.model.name, attempt=self.attempt)
+        await core.show()
+        assembly = core.assembly = Assembly(core)
+        response = await _bounded(core, request, assembly)
+        self.last = response
+        core.add_usage(response.usage)
+        return response
+
+
+async def _bounded(core: Core, request: ModelRequest, assembly: Assembly) -> ModelResponse:
+    """One call of the model, within `Limits.model_seconds`; its failures are its own."""
+    seconds = core.limits.model_seconds
+    frame = core.clock.push(seconds)
+    name = core.setup.model.name
+    try:
+        response = await core.setup.model.call(request, assembly.emit)
+    except BaseException as error:
+        assembly.closed = True
+        ended = core.clock.pop(frame, error)
+        if ended is Ended.TIMED_OUT:
+            raise _too_slow(core, name) from error
+        if ended is Ended.FAKED or (ended is Ended.ERROR and not isinstance(error, Exception)):
+            raise ModelError(
+                f"model {name}: raised {type(error).__name__}, which nobody had asked for", model=name
+            ) from error
+        raise
+    if core.clock.pop(frame, None) is not Ended.OK:
+        raise _too_slow(core, name)
+    if not isinstance(response, ModelResponse):
+        raise ModelError(f"model {name}: call() returned {type(response).__name__}, not a ModelResponse", model=name)
+    return response
+
+
+def _too_slow(core: Core, name: str) -> RunTimeoutError:
+    return RunTimeoutError(
+        f"model {name} did not answer within {core.limits.model_seconds:g} s of its own time; "
+        "raise Limits.model_seconds, or use a faster model"
+    )
+
+
+def _supersede(core: Core) -> None:
+    if core.assembly is not None:
+        core.assembly.supersede()
+        core.assembly = None
+
+
+async def _ask_plugins(core: Core, request: ModelRequest, error: Exception) -> RetryModel | ModelResponse | None:
+    """What `on_model_error` hooks make of an error; None to let it fail the run."""
+    implementations = core.hooks.on_model_error
+    if not implementations or isinstance(error, RunLimitError):
+        return None
+    await core.before_hook()
+    try:
+        decision: Any = await core.dispatcher.first(implementations, core.clock, core.context, request, error)
+    except HookError as failure:
+        core.dispatcher.report(failure)
+        return None
+    if decision is None or isinstance(decision, (RetryModel, ModelResponse)):
+        return decision
+    core.dispatcher.blame(
+        implementations[0],
+        PluginError(
+            f"on_model_error returned {type(decision).__name__}; return RetryModel, a ModelResponse, or None",
+            plugin=implementations[0].plugin,
+            hook="on_model_error",
+        ),
+    )
+    return None
+
+
+async def _pause(core: Core, seconds: float) -> None:
+    """Wait before another attempt; a stop ends the wait."""
+    until = core.timers.now() + max(0.0, seconds)
+    await core.show()
+    while core.timers.now() < until:
+        core.check()
+        waiter = new_waiter()
+        core.waiters.append(waiter)
+        timer = core.timers.call_at(until, waiter.wake)
+        try:
+            await waiter.wait()
+        finally:
+            timer.cancel()
+            if waiter in core.waiters:
+                core.waiters.remove(waiter)
+
+
+def _not_a_response(implementation: Any, value: object) -> PluginError:
+    return PluginError(
+        f"plugin {implementation.plugin!r}: around_model ({implementation.location}) returned "
+        f"{type(value).__name__}; return the ModelResponse that call_next gave, or another one",
+        plugin=implementation.plugin,
+        hook="around_model",
+    )

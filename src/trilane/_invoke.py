@@ -1,0 +1,289 @@
+"""One tool call: its hooks, its attempts, its time limit, and the commit of what it returned.
+
+A function of the event loop is cancelled when the run is. One in a thread cannot be: it is waited for as long as the
+ending allows, so that its true result is kept, and then given up. Which calls run, and when, is in `_batch.py`.
+"""
+
+from __future__ import annotations
+
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from ._dispatch import HookError, Withheld
+from ._tasks import Clock, Ended, wait_shielded
+from ._threads import ThreadCall
+from .context import ToolContext
+from .errors import PluginError, ToolTimeoutError
+from .events import LateResultEvent
+from .messages import ToolResult
+from .tools import error_result, render_result
+
+if TYPE_CHECKING:
+    from ._batch import Batch
+    from ._core import Core
+    from ._decide import CallRun
+
+__all__ = ["execute"]
+
+
+async def execute(core: Core, batch: Batch, run: CallRun) -> None:
+    """The task of one call. It never raises; what must end the run goes to `batch.fatal`."""
+    clock = Clock(core.watchdog)
+    clock.start()
+    try:
+        await _with_hooks(core, batch, run, clock)
+    except Withheld as withheld:
+        run.result = ToolResult(call_id=run.call.id, content=str(withheld), outcome="error")
+        _fail(batch, withheld.failure.annotated())
+    except BaseException as error:
+        ended = clock.classify(error)
+        if ended is not Ended.ASKED:
+            _fail(batch, error)
+        if run.result is None:
+            text = f"Tool {run.call.name} was interrupted, effect unknown"
+            run.result = ToolResult(call_id=run.call.id, content=text, outcome="interrupted")
+    finally:
+        clock.end()
+        if not core.finished:
+            if run.state == "running":
+                run.state = "finished"
+                batch.commit(run)
+            batch.wake()
+
+
+def _fail(batch: Batch, error: BaseException) -> None:
+    if batch.fatal is None:
+        batch.fatal = error
+
+
+async def _with_hooks(core: Core, batch: Batch, run: CallRun, clock: Clock) -> None:
+    hooks = core.hooks
+    if hooks.before_tool:
+        await core.dispatcher.notify(hooks.before_tool, clock, core.context, run.for_hooks())
+    if hooks.around_tool:
+        result = await _layer(core, batch, run, clock, 0)
+        if run.result is None or result is not run.result:
+            run.result = result.replace(call_id=run.call.id)
+    else:
+        await _attempts(core, batch, run, clock)
+    if hooks.after_tool and run.result is not None:
+        run.result = await core.dispatcher.chain(
+            hooks.after_tool, clock, (core.context, run.for_hooks()), run.result, ToolResult, contained=True
+        )
+        if run.result.call_id != run.call.id:
+            run.result = run.result.replace(call_id=run.call.id)
+
+
+async def _layer(core: Core, batch: Batch, run: CallRun, clock: Clock, depth: int) -> ToolResult:
+    """One `around_tool` hook: an error before the tool ran is the result; after it the committed result stands."""
+    implementations = core.hooks.around_tool
+    if depth == len(implementations):
+        await _attempts(core, batch, run, clock)
+        assert run.result is not None
+        return run.result
+    implementation = implementations[depth]
+    passed: list[ToolResult | None] = []
+
+    async def call_next() -> ToolResult:
+        if passed:
+            raise PluginError(
+                f"plugin {implementation.plugin!r}: around_tool called call_next twice; a tool runs at most once. "
+                "To run it again, give the tool attempts=.",
+                plugin=implementation.plugin,
+                hook="around_tool",
+            )
+        passed.append(None)
+        passed[0] = result = await _layer(core, batch, run, clock, depth + 1)
+        return result
+
+    try:
+        result = await core.dispatcher.around(implementation, clock, (core.context, run.for_hooks()), call_next)
+        if not isinstance(result, ToolResult):
+            raise HookError(
+                implementation,
+                PluginError(
+                    f"plugin {implementation.plugin!r}: around_tool ({implementation.location}) returned "
+                    f"{type(result).__name__}; return the ToolResult that call_next gave, or another one",
+                    plugin=implementation.plugin,
+                    hook="around_tool",
+                ),
+            )
+    except HookError as failure:
+        core.dispatcher.report(failure)
+        committed = passed[0] if passed else None
+        if committed is not None:
+            return committed
+        if run.result is not None:
+            return run.result
+        text = f"Tool {run.call.name} was not run: plugin {implementation.plugin!r} failed around it"
+        return ToolResult(call_id=run.call.id, content=text, outcome="error")
+    return result
+
+
+async def _attempts(core: Core, batch: Batch, run: CallRun, clock: Clock) -> None:
+    """Call the function until it succeeds or its attempts are used up; the last outcome is the result."""
+    tool = run.tool
+    assert tool is not None
+    while True:
+        try:
+            value = await _once(core, batch, run, clock)
+            # No await between the return of the handler and this line: a cancel cannot take the result away.
+            run.result = render_result(value, call_id=run.call.id, max_chars=tool.max_result_chars)
+            return
+        except Exception as error:
+            if run.attempt < tool.attempts and core.stop_error is None:
+                run.attempt += 1
+                continue
+            run.result = error_result(run.call, error, max_chars=tool.max_result_chars)
+            if tool.on_error == "raise":
+                error.add_note(f"raised by tool {tool.name!r}, which has on_error='raise'")
+                _fail(batch, error)
+            return
+
+
+async def _once(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Any:
+    """One attempt.
+
+    Raises:
+        Exception: what the function raised, `ToolTimeoutError`, or a cancel nobody asked for, as an error of the tool.
+        BaseException: a cancel the run was asked for, KeyboardInterrupt, SystemExit.
+    """
+    tool = run.tool
+    assert tool is not None
+    assert run.kwargs is not None
+    context = ToolContext[Any](core, run.call, run.key, run.attempt)
+    frame = clock.push(tool.timeout)
+    try:
+        value = await _call(core, batch, run, context)
+    except BaseException as error:
+        ended = clock.pop(frame, error)
+        if ended is Ended.TIMED_OUT:
+            raise _timed_out(core, run) from error
+        if ended is Ended.FAKED or (ended is Ended.ERROR and not isinstance(error, Exception)):
+            raise _Foreign(type(error).__name__) from error
+        raise
+    if clock.pop(frame, None) is Ended.TIMED_OUT and run.thread is not None and not run.thread.done:
+        raise _timed_out(core, run)
+    return value
+
+
+class _Foreign(Exception):
+    """A tool raised something that is no ordinary exception, such as a cancellation nobody asked for."""
+
+
+def _timed_out(core: Core, run: CallRun) -> ToolTimeoutError:
+    assert run.tool is not None
+    text = f"Tool {run.call.name} did not end within {run.tool.timeout:g} s"
+    if run.thread is not None and not run.thread.done:
+        core.stragglers.append(run)
+        _announce_late(core, run, run.thread)
+        text += "; it may still finish, effect unknown"
+    return ToolTimeoutError(text)
+
+
+def _announce_late(core: Core, run: CallRun, thread: ThreadCall) -> None:
+    """When a function that was given up returns after all, plugins are told; its call keeps the answer it has."""
+    call = run.call
+
+    def late() -> None:
+        if core.finished or not core.hooks.on_event:
+            return
+        try:
+            result = render_result(thread.result(), call_id=call.id)
+        except BaseException as error:
+            result = error_result(call, error)
+        core.notes.append(LateResultEvent(call=call, result=result))
+
+    thread.on_done.append(late)
+
+
+async def _call(core: Core, batch: Batch, run: CallRun, context: ToolContext[Any]) -> Any:
+    """Call the function wherever it belongs, and await or iterate what it gives."""
+    tool = run.tool
+    assert tool is not None
+    assert run.kwargs is not None
+    if tool.kind == "sync" and tool.run_on == "thread":
+        value = await _in_thread(core, batch, run, lambda: tool.call(run.kwargs or {}, context))
+    elif tool.kind == "generator" and tool.run_on == "thread":
+        return await _in_thread(
+            core, batch, run, lambda: _drain_in_thread(tool.call(run.kwargs or {}, context), context)
+        )
+    else:
+        value = tool.call(run.kwargs, context)
+    if tool.kind == "async_generator":
+        return await _drain_async(value, context)
+    if tool.kind == "generator":
+        return await _drain(value, context)
+    return await value if isawaitable(value) else value
+
+
+async def _in_thread(core: Core, batch: Batch, run: CallRun, function: Any) -> Any:
+    thread = run.thread = ThreadCall(function, name=f"trilane tool {run.call.name}")
+
+    def subscribe(waiter: Any) -> None:
+        thread.on_done.append(waiter.wake)
+
+    from ._backend import new_waiter
+
+    try:
+        while not thread.done:
+            waiter = new_waiter()
+            subscribe(waiter)
+            await waiter.wait()
+    except BaseException:
+        if batch.deadline < float("inf"):  # the run ends: keep the true result if it comes in time
+            await wait_shielded(core.timers, lambda: thread.done, subscribe, batch.deadline)
+            if thread.done and thread.error is None and run.tool is not None:
+                run.result = render_result(thread.value, call_id=run.call.id, max_chars=run.tool.max_result_chars)
+            elif thread.done and isinstance(thread.error, Exception):
+                run.result = error_result(run.call, thread.error)
+        raise
+    return thread.result()
+
+
+# ---- generators: what they yield is progress, what they return (or else yielded last) is the result
+
+
+async def _drain_async(generator: Any, context: ToolContext[Any]) -> Any:
+    last: Any = None
+    try:
+        async for item in generator:
+            last = item
+            await _show(item, context)
+    finally:
+        await generator.aclose()
+    return last
+
+
+async def _drain(generator: Any, context: ToolContext[Any]) -> Any:
+    last: Any = None
+    try:
+        while True:
+            try:
+                last = next(generator)
+            except StopIteration as stop:
+                return stop.value if stop.value is not None else last
+            await _show(last, context)
+    finally:
+        generator.close()
+
+
+def _drain_in_thread(generator: Any, context: ToolContext[Any]) -> Any:
+    last: Any = None
+    try:
+        while True:
+            try:
+                last = next(generator)
+            except StopIteration as stop:
+                return stop.value if stop.value is not None else last
+            context.blocking.run(_show, last, context)
+    finally:
+        generator.close()
+
+
+async def _show(item: Any, context: ToolContext[Any]) -> None:
+    if isinstance(item, str):
+        await context.progress(item)
+        return
+    shown = render_result(item, call_id=context.call.id, max_chars=2000)
+    await context.progress(shown.content if isinstance(shown.content, str) else "", data=shown.data)

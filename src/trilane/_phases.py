@@ -1,0 +1,521 @@
+"""What each phase does. Every function does the work of one phase and names the next one.
+
+The table of phases is in `state.py`; generating is in `_generate.py`, running tools in `_batch.py`, ends in
+`_ending.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ._batch import Batch
+from ._dispatch import HookError, Withheld
+from ._generate import generate
+from .decisions import CompactedHistory, Replace, SendBack
+from .errors import ConfigError, EmptyReplyError, PluginError, RefusalError, RunLimitError, ToolDefinitionError
+from .events import (
+    CompactionCompleted,
+    CompactionStarted,
+    MessageCompleted,
+    TurnCompleted,
+    TurnStarted,
+    UserMessageAdded,
+)
+from .messages import AssistantMessage, TextPart, UserMessage, new_id
+from .models import ModelRequest, ModelResponse
+from .output import InvalidAnswer
+from .state import AgentPhase
+from .stores import MessageHidden, MessageStored, ViewReplaced
+
+if TYPE_CHECKING:
+    from ._core import Core
+    from .config import ModelSettings
+
+__all__ = ["PHASES"]
+
+
+# ---- LOADING_CONTEXT -------------------------------------------------------------------------------------------------
+
+
+async def load_context(core: Core) -> AgentPhase:
+    """Load the session, and let plugins add tools, edit the history, and change the user's message."""
+    if core.notes:
+        await core.deliver()
+    await _load_session(core)
+    hooks = core.hooks
+    if hooks.on_tool:
+        await core.before_hook()
+        await _collect_tools(core)
+    if hooks.on_state:
+        await core.before_hook()
+        await core.dispatcher.each(hooks.on_state, core.clock, core.context)
+        _adopt_history(core)
+    core.first_new = len(core.view.log)
+    message = core.request
+    try:
+        if hooks.on_message:
+            await core.before_hook()
+            message = await _through_on_message(core, message)
+    finally:
+        # Whatever happens in a hook, what the user said is kept.
+        core.step = "begin"
+        add_user_message(core, message)
+    return AgentPhase.READY
+
+
+async def _load_session(core: Core) -> None:
+    setup = core.setup
+    if core.append_now is not None:
+        core.view = setup.store.open_now(core.session_id)  # type: ignore[attr-defined]
+        core.version = core.view.version
+    else:
+        page = await setup.store.load(core.session_id)
+        for record in page.records:
+            core.view.apply(record)
+        core.version = page.version
+    core.view.close()
+    if setup.history is not None:
+        if core.view.log:
+            raise ConfigError(
+                f"session {core.session_id!r} already has a history of {len(core.view.log)} messages; "
+                "pass history= only with a new session"
+            )
+        for message in setup.history:
+            core.record(MessageStored(run_id=core.run_id, message=message))
+        core.view.close()
+
+
+async def _collect_tools(core: Core) -> None:
+    from .tools import as_tool
+
+    values = await core.dispatcher.each(core.hooks.on_tool, core.clock, core.context)
+    tools = dict(core.tools)
+    owners: dict[str, str] = {}
+    for implementation, offered in values:
+        if offered is None:
+            continue
+        core.dispatcher.row(implementation).changes += 1
+        for one in offered:
+            tool = as_tool(one)
+            if tool.name in tools:
+                owner = f"plugin {owners[tool.name]!r}" if tool.name in owners else "the agent"
+                raise ToolDefinitionError(
+                    f"plugin {implementation.plugin!r} offers a tool named {tool.name!r}, and {owner} has one already; "
+                    "rename one of them, or leave one plugin out"
+                )
+            tools[tool.name] = tool
+            owners[tool.name] = implementation.plugin
+    core.tools = tools
+
+
+def _adopt_history(core: Core) -> None:
+    """A plugin edited `run.history`: this run sees the edit, the store does not."""
+    history = core._history
+    if history is None or not history.edited:
+        return
+    core.shared_view = core.view
+    core.view = core.view.copy()
+    core.view.log = history.log
+    history.edited = False
+
+
+async def _through_on_message(core: Core, message: UserMessage) -> UserMessage:
+    changed: UserMessage = await core.dispatcher.chain(
+        core.hooks.on_message, core.clock, (core.context,), message, UserMessage
+    )
+    return changed
+
+
+def add_user_message(core: Core, message: UserMessage) -> None:
+    """A user message enters the conversation."""
+    if core.queues is not None and message.origin == "request":
+        core.queues.input.put_nowait(message)
+        core.queues.input.remove(message)
+    core.record(MessageStored(run_id=core.run_id, message=message))
+    core.produce(UserMessageAdded, message=message, origin=message.origin)
+
+
+# ---- READY -----------------------------------------------------------------------------------------------------------
+
+
+async def ready(core: Core) -> AgentPhase:
+    """Between the others: prepare a turn, look at an answer, decide about tools."""
+    while True:
+        core.check()
+        target = await _STEPS[core.step](core)
+        if target is not None:
+            return target
+
+
+async def _begin(core: Core) -> None:
+    if core.hooks.before_run:
+        await core.before_hook()
+        await core.dispatcher.each(core.hooks.before_run, core.clock, core.context)
+    core.step = "turn"
+
+
+async def _turn(core: Core) -> AgentPhase | None:
+    """Take in what was said, compact if somebody can, and prepare the request of the next turn."""
+    await _take_steering(core)
+    if core.hooks.on_compact and core.compacted_turn != core.turn and core.view.log:
+        core.compacted_turn = core.turn
+        return AgentPhase.COMPACTING
+    _check_limits(core)
+    core.turn += 1
+    core.produce(TurnStarted, turn=core.turn)
+    hooks = core.hooks
+    if hooks.before_turn:
+        await core.before_hook()
+        await core.dispatcher.each(hooks.before_turn, core.clock, core.context, core.turn)
+    request = await _make_request(core)
+    if hooks.on_model_request:
+        await core.before_hook()
+        request = await core.dispatcher.chain(
+            hooks.on_model_request, core.clock, (core.context,), request, ModelRequest
+        )
+    core.model_request = request
+    core.step = "respond"
+    return AgentPhase.GENERATING
+
+
+async def _take_steering(core: Core) -> None:
+    core.take_input()
+    while core.steering:
+        message = core.steering.popleft()
+        if core.hooks.on_message:
+            await core.before_hook()
+            message = await _through_on_message(core, message)
+        add_user_message(core, message)
+    if core.outbox:
+        await core.flush()
+
+
+def _check_limits(core: Core) -> None:
+    limits, used = core.limits, core.budget.usage
+    checks = (
+        ("turns", limits.turns, core.turn),
+        ("input_tokens", limits.input_tokens, used.input_tokens),
+        ("output_tokens", limits.output_tokens, used.output_tokens),
+        ("cost", limits.cost, used.cost or 0),
+    )
+    for name, limit, value in checks:
+        if limit is not None and value >= limit:
+            raise RunLimitError(
+                f"the run reached its limit of {limit:g} {name.replace('_', ' ')} (used {value:g}) before the model "
+                f"had answered; raise Limits.{name}, or look at result.messages for what it was doing"
+            )
+
+
+async def _make_request(core: Core) -> ModelRequest:
+    setup = core.setup
+    instructions: Any = setup.instructions
+    if callable(instructions):
+        instructions = instructions(core.context)
+        if isawaitable(instructions):
+            instructions = await instructions
+        if not isinstance(instructions, str):
+            raise ConfigError(f"instructions= returned {type(instructions).__name__}; return a str")
+    context = tuple(core.notes_for_model)
+    core.notes_for_model = []
+    return ModelRequest(
+        instructions=instructions,
+        messages=core.view.log,
+        count=len(core.view.log),
+        tools=tuple([tool.spec for tool in core.tools.values()]),
+        output_schema=setup.output.schema,
+        settings=_settings(core),
+        turn=core.turn,
+        context=context,
+    )
+
+
+def _settings(core: Core) -> ModelSettings:
+    settings = core.setup.settings
+    # A forced choice holds for the first turn only: a model that obeys it every time would never answer.
+    if core.turn > 1 and settings.tool_choice not in (None, "auto", "none"):
+        return settings.replace(tool_choice=None)
+    return settings
+
+
+async def _respond(core: Core) -> AgentPhase | None:
+    """The model has answered: hooks may change what the history keeps, then it is stored and shown."""
+    message = core.last_message
+    assert message is not None
+    if core.hooks.after_model:
+        await core.before_hook()
+        message = await _through_after_model(core, message)
+    await core.flush()
+    core.produce(MessageCompleted, message=message, stop_reason=message.stop_reason)
+    if message.calls:
+        batch = core.batch = Batch(core, message)
+        await batch.decide()
+        core.step = "tools_done"
+        if batch.needs_running:
+            return AgentPhase.RUNNING_TOOL
+        await batch.finish_refused()
+        return None
+    core.step = "answer"
+    await _end_turn(core, message)
+    return None
+
+
+async def _through_after_model(core: Core, message: AssistantMessage) -> AssistantMessage:
+    response = ModelResponse(
+        parts=message.parts,
+        stop_reason=message.stop_reason,
+        usage=message.usage,
+        model=message.model,
+        extra=message.extra,
+    )
+    try:
+        changed: ModelResponse = await core.dispatcher.chain(
+            core.hooks.after_model, core.clock, (core.context,), response, ModelResponse, contained=True
+        )
+    except Withheld as withheld:
+        text = str(withheld)
+        core.withheld = text
+        _replace_last(core, message.replace(parts=(TextPart(text=text),), stop_reason="error"))
+        raise withheld.failure.annotated() from withheld.failure.error.__cause__
+    if changed is response:
+        return message
+    message = message.replace(
+        parts=message.parts if changed.parts is None else changed.parts,
+        stop_reason=changed.stop_reason,
+        usage=changed.usage,
+        model=changed.model,
+        extra=changed.extra,
+    )
+    _replace_last(core, message)
+    return message
+
+
+def _replace_last(core: Core, message: AssistantMessage) -> None:
+    """The message that was just recorded, and is not stored yet, becomes another one."""
+    core.last_message = message
+    core.outbox[-1] = MessageStored(run_id=core.run_id, message=message)
+    core.view.replace_last(message)
+    if core.shared_view is not None:
+        core.shared_view.replace_last(message)
+
+
+async def _tools_done(core: Core) -> None:
+    core.batch = None
+    message = core.last_message
+    assert message is not None
+    await _end_turn(core, message)
+    core.step = "turn"
+
+
+async def _end_turn(core: Core, message: AssistantMessage) -> None:
+    if core.hooks.after_turn:
+        await core.before_hook()
+        await core.dispatcher.notify(core.hooks.after_turn, core.clock, core.context, core.turn, message)
+    core.produce(TurnCompleted, turn=core.turn, usage=message.usage)
+
+
+# ---- the answer ------------------------------------------------------------------------------------------------------
+
+
+async def _answer(core: Core) -> AgentPhase | None:
+    """A message without calls: it is the answer, or goes back to the model with what is wrong."""
+    message = core.last_message
+    assert message is not None
+    if message.stop_reason == "pause":
+        core.step = "turn"
+        return None
+    if not message.text and message.stop_reason not in ("refusal", "content_filter"):
+        _ask_again(core, message)
+        return None
+    output: Any = None
+    problem: Exception | None = None
+    try:
+        if message.stop_reason in ("refusal", "content_filter"):
+            problem = RefusalError(
+                f"the model declined to answer ({message.stop_reason}): {message.text or 'it gave no reason'}"
+            )
+        else:
+            output = core.setup.output.read(message)
+    except InvalidAnswer as invalid:
+        problem = invalid
+    if core.hooks.on_answer:
+        await core.before_hook()
+        decision, output = await _through_on_answer(core, message, output)
+        if isinstance(decision, SendBack):
+            _send_back(core, message, decision.feedback)
+            return None
+        if decision is not None:
+            problem = None
+    if isinstance(problem, InvalidAnswer):
+        _send_back(core, message, str(problem))
+        return None
+    if problem is not None:
+        raise problem
+    core.output = output
+    core.take_input()
+    core.follow_ups.extend(core.steering)  # steering that came too late becomes a follow-up
+    core.steering.clear()
+    if core.follow_ups:
+        core.steering.append(core.follow_ups.popleft())
+        core.step = "turn"
+        return None
+    return AgentPhase.COMPLETED
+
+
+def _ask_again(core: Core, message: AssistantMessage) -> None:
+    """An empty reply: ask again a few times, with a note in the request that is in no history."""
+    if message.stop_reason == "length":
+        raise RunLimitError(
+            "the model used up its output limit before it had written an answer; "
+            "raise ModelSettings.max_output_tokens or lower ModelSettings.reasoning"
+        )
+    core.empty_replies += 1
+    if core.empty_replies > core.limits.empty_replies:
+        raise EmptyReplyError(
+            f"the model answered with nothing {core.empty_replies} times; ask differently, use another model, "
+            "or raise Limits.empty_replies"
+        )
+    _hide(core, message, "empty reply")
+    core.notes_for_model.append("Your last reply was empty. Answer the user, or call a tool.")
+    core.step = "turn"
+
+
+def _send_back(core: Core, message: AssistantMessage, feedback: str) -> None:
+    """The answer is not accepted: models see the feedback instead of it, at most so many times."""
+    core.answer_attempts += 1
+    if core.answer_attempts > core.limits.answer_retries:
+        raise RunLimitError(
+            f"the answer was not accepted after {core.answer_attempts} attempts; the last reason: {feedback}"
+        )
+    core.produce(MessageCompleted, message=message, stop_reason=message.stop_reason, superseded=True)
+    if core.setup.output.is_text:
+        _hide(core, message, "not accepted")
+        core.notes_for_model.append(feedback)
+    else:
+        # The model must see what it wrote in order to mend it.
+        note = UserMessage(id=new_id(), parts=(TextPart(text=feedback),), origin="feedback")
+        add_user_message(core, note)
+    core.step = "turn"
+
+
+def _hide(core: Core, message: AssistantMessage, reason: str) -> None:
+    core.record(MessageHidden(run_id=core.run_id, message_id=message.id, reason=reason))
+
+
+async def _through_on_answer(core: Core, message: AssistantMessage, output: Any) -> tuple[Any, Any]:
+    """Ask every plugin; a replacement is asked about again. Returns the last decision and the output."""
+    decision: Any = None
+    for _ in range(8):
+        replaced = False
+        for implementation in core.hooks.on_answer:
+            try:
+                value = await core.dispatcher.call(implementation, core.clock, core.context, message, output)
+            except HookError as failure:
+                raise failure.annotated() from failure.error.__cause__
+            if value is None:
+                continue
+            core.dispatcher.row(implementation).changes += 1
+            if isinstance(value, SendBack):
+                return value, output
+            if not isinstance(value, Replace):
+                raise PluginError(
+                    f"plugin {implementation.plugin!r}: on_answer returned {type(value).__name__}; "
+                    "return Replace, SendBack or None",
+                    plugin=implementation.plugin,
+                    hook="on_answer",
+                )
+            decision = value
+            if value.output != output:
+                output = value.output
+                replaced = True
+                break
+        if not replaced:
+            return decision, output
+    raise PluginError("the output was replaced 8 times without end by on_answer hooks", plugin="", hook="on_answer")
+
+
+_STEPS: Mapping[str, Callable[[Core], Awaitable[AgentPhase | None]]] = MappingProxyType(
+    {
+        "begin": _begin,
+        "turn": _turn,
+        "respond": _respond,
+        "tools_done": _tools_done,
+        "answer": _answer,
+    }
+)
+
+
+# ---- COMPACTING, GENERATING, RUNNING_TOOL ----------------------------------------------------------------------------
+
+
+async def compact(core: Core) -> AgentPhase:
+    """Ask plugins for a shorter view of the history. It is an optimisation: nothing here fails a run."""
+    core.produce(CompactionStarted)
+    await core.before_hook()
+    changed, reason = False, "nothing to compact"
+    try:
+        value = await core.dispatcher.first(core.hooks.on_compact, core.clock, core.context)
+        if isinstance(value, CompactedHistory):
+            problems = _cannot_replace(value)
+            if problems:
+                reason = f"not used: {problems}"
+            else:
+                core.record(ViewReplaced(run_id=core.run_id, messages=value.messages, reason=value.reason))
+                changed, reason = True, value.reason or "compacted"
+        elif value is not None:
+            reason = f"not used: on_compact returned {type(value).__name__}, not a CompactedHistory"
+    except HookError as failure:
+        core.dispatcher.report(failure)
+        reason = f"plugin {failure.implementation.plugin!r} failed: {type(failure.error).__name__}"
+    if changed:
+        await core.flush()
+    core.produce(CompactionCompleted, changed=changed, reason=reason)
+    return AgentPhase.READY
+
+
+def _cannot_replace(value: CompactedHistory) -> str:
+    """Why a compacted history is not one that providers take; empty if it is."""
+    if not value.messages:
+        return "it is empty"
+    open_calls: set[str] = set()
+    for message in value.messages:
+        if message.kind == "tool":
+            answered = {result.call_id for result in message.results}
+            if answered != open_calls:
+                return "a tool result is parted from its call"
+            open_calls = set()
+        elif open_calls:
+            return "a tool call is parted from its result"
+        elif message.kind == "assistant":
+            open_calls = {call.id for call in message.calls}
+    return "a tool call is parted from its result" if open_calls else ""
+
+
+async def generating(core: Core) -> AgentPhase:
+    """One model call. Its message is in the history before anything else happens."""
+    message = await generate(core)
+    core.last_message = message
+    core.assembly = None
+    core.record(MessageStored(run_id=core.run_id, message=message))
+    return AgentPhase.READY
+
+
+async def running_tool(core: Core) -> AgentPhase:
+    """One batch of tool calls."""
+    assert core.batch is not None
+    await core.batch.run()
+    return AgentPhase.READY
+
+
+#: What is done in each phase that is not an end.
+PHASES: Mapping[AgentPhase, Callable[[Core], Awaitable[AgentPhase]]] = MappingProxyType(
+    {
+        AgentPhase.LOADING_CONTEXT: load_context,
+        AgentPhase.READY: ready,
+        AgentPhase.COMPACTING: compact,
+        AgentPhase.GENERATING: generating,
+        AgentPhase.RUNNING_TOOL: running_tool,
+    }
+)

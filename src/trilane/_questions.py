@@ -1,0 +1,187 @@
+"""The third lane: questions a run has asked, and the one place where replies arrive, from any thread.
+
+A question is registered here before it is shown, so that no reply can come too early, and it is accepted at most once.
+What a run does while it waits is in `_asking.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .errors import ConfigError
+from .events import Question, Receipt
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+__all__ = ["OpenQuestion", "QuestionDesk", "schema_of"]
+
+REMEMBERED = 10_000  # closed questions whose late replies are still told apart from unknown ones
+
+
+class OpenQuestion:
+    """A question and what became of it."""
+
+    __slots__ = ("deadline", "lock", "on_change", "payload", "question", "receive", "status", "validate", "value")
+
+    def __init__(
+        self,
+        question: Question,
+        validate: Callable[[Any], Any],
+        receive: Callable[[Question, Any], Any],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.question = question
+        self.validate = validate  # raises ValueError with reasons
+        self.receive = receive  # what plugins make of a payload; raises ReplyRejected
+        self.on_change = on_change  # called in the replying thread
+        self.lock = threading.RLock()
+        self.status = "open"  # then "accepted" or "expired"
+        self.payload: JsonValue = None
+        self.value: Any = None  # the validated reply, or why nobody could give one
+        self.deadline: float | None = None  # in the event loop's time, for whoever waits without a task of its own
+
+
+class ReplyRejected(Exception):
+    """A plugin, or the schema, did not take the reply. The question stays open."""
+
+    def __init__(self, *reasons: str) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons
+
+
+class QuestionDesk:
+    """All questions of one agent."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[tuple[str, str], OpenQuestion] = {}
+        self._sessions: dict[str, set[str]] = {}
+        self._closed: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def open(self, entry: OpenQuestion) -> None:
+        """Register a question: from now on it can be answered.
+
+        Raises:
+            ConfigError: the session already has an open question of that id.
+        """
+        question = entry.question
+        key = (question.session_id, question.id)
+        with self._lock:
+            if key in self._open:
+                raise ConfigError(f"session {question.session_id!r} already has an open question {question.id!r}")
+            self._open[key] = entry
+            self._sessions.setdefault(question.id, set()).add(question.session_id)
+            self._closed.pop(key, None)
+
+    def open_in(self, session: str) -> tuple[Question, ...]:
+        """The open questions of a session."""
+        with self._lock:
+            return tuple(entry.question for (owner, _), entry in self._open.items() if owner == session)
+
+    def withdraw(self, entry: OpenQuestion) -> bool:
+        """Close a question without an answer; False if it was answered."""
+        with entry.lock:
+            if entry.status != "open":
+                return False
+            entry.status = "expired"
+        self._forget(entry, "expired")
+        return True
+
+    def reply(self, session: str, question_id: str, payload: JsonValue) -> Receipt:
+        """Answer a question, from any thread. At most one reply is accepted."""
+        key = (session, question_id)
+        with self._lock:
+            entry = self._open.get(key)
+            if entry is None:
+                return self._late(key)
+        with entry.lock:
+            if entry.status != "open":
+                return Receipt(status="duplicate" if entry.status == "accepted" else "expired")
+            try:
+                payload = entry.receive(entry.question, payload)
+                entry.value = entry.validate(payload)
+            except ReplyRejected as rejected:
+                return Receipt(status="invalid", reasons=rejected.reasons)
+            entry.payload = payload
+            entry.status = "accepted"
+        self._forget(entry, "duplicate")
+        entry.on_change()
+        return Receipt(status="accepted")
+
+    def _late(self, key: tuple[str, str]) -> Receipt:
+        closed = self._closed.get(key)
+        if closed == "duplicate":
+            return Receipt(status="duplicate")
+        if closed == "expired":
+            return Receipt(status="expired")
+        return Receipt(status="wrong_session" if self._sessions.get(key[1]) else "unknown")
+
+    def _forget(self, entry: OpenQuestion, late: str) -> None:
+        key = (entry.question.session_id, entry.question.id)
+        with self._lock:
+            if self._open.get(key) is entry:
+                del self._open[key]
+            self._closed[key] = late
+            while len(self._closed) > REMEMBERED:
+                (session, question_id), _ = self._closed.popitem(last=False)
+                owners = self._sessions.get(question_id)
+                if owners is not None and (session, question_id) not in self._open:
+                    owners.discard(session)
+                    if not owners:
+                        del self._sessions[question_id]
+
+
+def schema_of(schema: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """JSON Schema and validator of what a reply must be: any type pydantic knows, or a JSON Schema dictionary.
+
+    A dictionary is shown to whoever answers; of it only the top-level `type`, `required` and `enum` are checked here.
+    """
+    if isinstance(schema, dict):
+        return schema, lambda payload: _check_json(schema, payload)
+    from pydantic import ValidationError
+
+    from ._records import adapter
+
+    checked = adapter(schema)
+
+    def validate(payload: Any) -> Any:
+        try:
+            return checked.validate_python(payload)
+        except ValidationError as error:
+            reasons = []
+            for found in error.errors(include_url=False):
+                where = ".".join(str(step) for step in found["loc"])
+                reasons.append(f"{where}: {found['msg']}" if where else found["msg"])
+            raise ReplyRejected(*reasons) from None
+
+    return checked.json_schema(), validate
+
+
+_JSON_TYPES: dict[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+    "null": type(None),
+}
+
+
+def _check_json(schema: dict[str, Any], payload: Any) -> Any:
+    wanted = schema.get("type")
+    if isinstance(wanted, str) and wanted in _JSON_TYPES:
+        is_bool = isinstance(payload, bool)
+        if not isinstance(payload, _JSON_TYPES[wanted]) or (is_bool and wanted in ("integer", "number")):
+            raise ReplyRejected(f"must be of type {wanted}, not {type(payload).__name__}")
+    if "enum" in schema and payload not in schema["enum"]:
+        raise ReplyRejected(f"must be one of {schema['enum']}")
+    if isinstance(payload, dict):
+        missing = [name for name in schema.get("required", ()) if name not in payload]
+        if missing:
+            raise ReplyRejected(*(f"{name}: is required" for name in missing))
+    return payload

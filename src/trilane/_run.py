@@ -1,0 +1,605 @@
+"""The life of one run: its claim on the session, its one task, and the stream a caller holds.
+
+What is done in each phase is in `_phases.py`; how a run ends is in `_ending.py`; configuration is in `agent.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self
+
+from typing_extensions import TypeVar
+
+from . import _ending
+from ._asking import answerer_of, root_of
+from ._backend import new_waiter
+from ._core import Core, RunSetup
+from ._phases import PHASES
+from ._tasks import TaskOwner, current_clock, wait_shielded
+from .channels import AgentEventQueue, QueueClosed, RuntimeQueues
+from .errors import AgentProtocolError, EventSinkClosed, SessionBusyError
+from .events import Event, Question, Receipt
+from .messages import TextPart, ToolResult, UserMessage, clean_text, new_id
+from .result import RunResult
+from .state import AgentPhase, AgentState
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from .channels import EventSink
+
+__all__ = ["RunStream", "Runtime", "claimed"]
+
+Oc = TypeVar("Oc", default=object, covariant=True)
+
+EXTRA_SECONDS = 0.1  # beyond the grace time, before what still runs is given up
+
+_claims: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+def claimed(store: object, session: str) -> bool:
+    """True if a run of this process is active on the session."""
+    return session in _claims.get(store, ())
+
+
+def _claim(store: object, session: str) -> Callable[[], None]:
+    """Take the session for one run, or raise. The returned function gives it back."""
+    sessions = _claims.setdefault(store, set())
+    if session in sessions:
+        raise SessionBusyError(
+            f"session {session!r} has an active run; wait for it, stop it through agent.active({session!r}), "
+            "or use another session"
+        )
+    sessions.add(session)
+
+    def release() -> None:
+        sessions.discard(session)
+
+    return release
+
+
+# ---- the run's task --------------------------------------------------------------------------------------------------
+
+
+async def _main(core: Core, opened: Callable[[BaseException | None], None]) -> None:
+    """The task of a run. It never raises."""
+    core.clock.start()
+    try:
+        if core.append_now is not None:
+            await _work(core)
+        else:
+            await _work_under_lease(core, opened)
+    finally:
+        if core.state.phase is not AgentPhase.CREATED:
+            _ending.finish(core)
+        core.clock.end()
+
+
+async def _work_under_lease(core: Core, opened: Callable[[BaseException | None], None]) -> None:
+    """Hold the lease of the session while the run works; it is given back before the terminal event."""
+    manager = core.store.lease(core.session_id, ttl_seconds=30.0)
+    try:
+        core.lease = await manager.__aenter__()
+    except BaseException as error:  # handed to whoever enters the stream, in whose name it was asked for
+        opened(error)
+        return
+    core.begin()
+    opened(None)
+    try:
+        await _work(core)
+    finally:
+        try:
+            await _shielded(core, manager.__aexit__(None, None, None))
+        except Exception as error:
+            core.store_error = core.store_error or error
+
+
+async def _shielded(core: Core, ending: Any) -> Any:
+    """Await in a task that a cancel of the run does not reach; on asyncio the ending takes cancels as they come."""
+    if core.owner.is_trio:
+        trio = sys.modules["trio"]
+        with trio.CancelScope(shield=True):
+            return await ending
+    return await ending
+
+
+async def _work(core: Core) -> None:
+    """Drive the phases to an end, whatever happens."""
+    frame = core.clock.push(core.limits.run_seconds)
+    error: BaseException | None = None
+    try:
+        await _drive(core)
+    except BaseException as caught:  # every kind of end is told apart in `verdict`
+        error = caught
+    ended = core.clock.pop(frame, error)
+    try:
+        if core.state.phase is AgentPhase.COMPLETED:
+            await _shielded(core, _ending.after_completed(core))
+        else:
+            await _shielded(core, _ending.end(core, _ending.verdict(core, ended, error)))
+    except BaseException as late:  # a further cancel in the ending: `finish` does the rest without waiting
+        core.late_causes.append(late)
+
+
+async def _drive(core: Core) -> None:
+    phase = await PHASES[core.state.phase](core)
+    while phase is not AgentPhase.COMPLETED:
+        if phase is not core.state.phase:
+            await core.enter(phase)
+        phase = await PHASES[phase](core)
+    await _ending.complete(core)
+
+
+# ---- the stream ------------------------------------------------------------------------------------------------------
+
+
+class RunStream(Generic[Oc]):
+    """One run, as its caller holds it: `async with agent.stream(...) as run: async for event in run: ...`.
+
+    Nothing of the run begins after the event you hold, until you ask for the next one. Leaving the `async with` stops
+    whatever is still going on and waits for it.
+    """
+
+    def __init__(self, setup: RunSetup, register: Callable[[str, RunStream[Any]], None]) -> None:
+        self._setup = setup
+        self._register = register
+        self._core: Core | None = None
+        self._owner: TaskOwner | None = None
+        self._owns_tasks = False
+        self._runtime: Runtime | None = None
+        self._strict_raised = False
+        self.session_id = setup.session_id
+
+    # ---- entering and leaving ----------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._core is not None:
+            raise AgentProtocolError("this stream was entered already; call agent.stream(...) again for another run")
+        if self._runtime is None:
+            _refuse_async_generators()
+            self._owner = TaskOwner()
+            self._owns_tasks = True
+        else:
+            self._owner = self._runtime._owner
+        assert self._owner is not None
+        release = _claim(self._setup.store, self.session_id)
+        try:
+            if self._owns_tasks:
+                await self._owner.open()
+            await self._start(self._owner, release)
+        except BaseException:
+            release()
+            if self._owns_tasks:
+                await self._owner.close()
+            raise
+        return self
+
+    async def _start(self, owner: TaskOwner, release: Callable[[], None]) -> None:
+        queues = self._setup.queues
+        queue: AgentEventQueue[Event] = AgentEventQueue() if queues is None else queues.output
+        queue.enable_acknowledgements()
+        core = Core(self._setup, owner, queue)
+        core.on_finish.append(release)
+        if queues is not None:
+            queues.input.on_put = _Inlet(core)
+        if core.append_now is not None:
+            self._core = core
+            core.begin()
+            self._register(self.session_id, self)
+            core.main = owner.spawn(_main, core, _nothing)
+            return
+        outcome: list[BaseException | None] = []
+        waiter = new_waiter()
+
+        def opened(error: BaseException | None) -> None:
+            outcome.append(error)
+            waiter.wake()
+
+        task = core.main = owner.spawn(_main, core, opened)
+        try:
+            while not outcome:
+                await waiter.wait()
+        except BaseException:
+            task.cancel()
+            core.finished = core.state.phase is AgentPhase.CREATED
+            await core.join(task, core.timers.now() + core.setup.grace_seconds)
+            _ending.finish(core)
+            raise
+        if outcome[0] is not None:
+            raise outcome[0]
+        self._core = core
+        self._register(self.session_id, self)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        swallowed = await self._shut("the stream was closed by its reader")
+        if self._owns_tasks:
+            assert self._owner is not None
+            await self._owner.close()
+        if swallowed and error is None:
+            import asyncio
+
+            raise asyncio.CancelledError
+
+    async def _shut(self, reason: str) -> int:
+        """Stop the run now and wait for its end; returns how many cancels arrived meanwhile."""
+        core = self._running()
+        task = core.main
+        assert task is not None
+        if not core.finished:
+            core.close_reason = core.close_reason or reason
+            task.cancel()
+        if task.done:
+            swallowed = 0
+        else:
+            deadline = core.timers.now() + core.setup.grace_seconds + EXTRA_SECONDS
+            swallowed = await wait_shielded(
+                core.timers,
+                lambda: task.done,
+                lambda waiter: task.on_done.append(waiter.wake),
+                deadline,
+                core.watchdog.hurry,
+            )
+        _ending.finish(core)
+        core.queue.discard()
+        return swallowed
+
+    def _running(self) -> Core:
+        if self._core is None:
+            raise AgentProtocolError("the run has not started; use `async with agent.stream(...) as run:` first")
+        return self._core
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        core = self._core
+        if core is None:
+            if self._runtime is None:
+                self._running()
+            await self.__aenter__()
+            core = self._running()
+            watch_drop(self)
+        if self._runtime is not None:
+            self._runtime._note_read(core)
+        queue = core.queue
+        queue.acknowledge()
+        try:
+            return await queue.get()
+        except QueueClosed:
+            if core.result is None or core.result.status != "completed":
+                raise
+            if core.strict_error is not None and not self._strict_raised:
+                self._strict_raised = True
+                raise core.strict_error from core.strict_error.__cause__
+            raise StopAsyncIteration from None
+
+    async def wait(self) -> RunResult[Oc]:
+        """Read to the end without looking, and return the result. The run does not wait for anybody any more.
+
+        Raises:
+            RunCancelledError: the run was stopped.
+            PluginError: a `strict` plugin failed; `.result` has the result.
+            Exception: what made the run fail, the original object.
+        """
+        core = self._running()
+        if not core.finished:
+            core.silent = True
+            core.pending.clear()
+            core.queue.discard()
+            self._resolve_unanswerable(core)
+            while not core.finished:
+                waiter = new_waiter()
+                core.end_waiters.append(waiter)
+                await waiter.wait()
+        if core.strict_error is not None and core.status == "completed":
+            raise core.strict_error from core.strict_error.__cause__
+        if core.status != "completed":
+            assert core.cause is not None
+            raise core.cause
+        return self.result
+
+    def _resolve_unanswerable(self, core: Core) -> None:
+        """Nobody sees questions from now on: those nobody else answers are closed."""
+        if answerer_of(core) is None and core.queues is None:
+            for entry in list(core.questions.values()):
+                core.setup.desk.withdraw(entry)
+            core.notice()
+
+    async def text(self) -> AsyncIterator[str]:
+        """Only the text of the answer, as it arrives. Read to the end; errors come as from the stream itself."""
+        async for event in self:
+            if event.type == "text_delta":
+                yield event.text
+
+    async def forward(self, sink: EventSink[Event]) -> RunResult[Oc]:
+        """Publish every event to `sink`, and return when the last was written or the sink is closed.
+
+        A sink that fails ends the run FAILED with its error; look at `result.status`.
+
+        Raises:
+            EventSinkClosed: the run had ended, and its last event could not be written.
+        """
+        core = self._running()
+        while True:
+            try:
+                event = await self.__anext__()
+            except StopAsyncIteration:
+                break
+            except Exception:
+                if not core.finished:
+                    raise
+                break  # how the run ended is in the result, and was published
+            try:
+                await sink.publish(event)
+            except EventSinkClosed as error:
+                core.queue.fail_now(error)
+                while not core.finished:
+                    waiter = new_waiter()
+                    core.end_waiters.append(waiter)
+                    await waiter.wait()
+                return self.result
+        await sink.wait()
+        if sink.error is not None:
+            # The run had ended before its last event could be written: the status stands, the caller must know.
+            raise EventSinkClosed("the last event of the run could not be written") from sink.error
+        return self.result
+
+    # ---- looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def run_id(self) -> str:
+        """Id of the run."""
+        return self._running().run_id
+
+    @property
+    def state(self) -> AgentState:
+        """The run's phase."""
+        return AgentState() if self._core is None else self._core.state
+
+    @property
+    def queues(self) -> RuntimeQueues:
+        """The run's three lanes."""
+        core = self._running()
+        if core.queues is None:
+            core.queues = RuntimeQueues(output=core.queue)
+            core.queues.input.on_put = _Inlet(core)
+        return core.queues
+
+    @property
+    def result(self) -> RunResult[Oc]:
+        """How the run ended.
+
+        Raises:
+            AgentProtocolError: it has not ended yet.
+        """
+        core = self._running()
+        if core.result is None or not core.finished:
+            raise AgentProtocolError("the run has not ended; read the stream to its end, or await run.wait()")
+        return core.result
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The questions that are open now."""
+        return tuple(entry.question for entry in self._running().questions.values())
+
+    # ---- from outside, any thread ------------------------------------------------------------------------------------
+
+    def reply(self, question_id: str, payload: JsonValue) -> Receipt:
+        """Answer a question of this run. From any thread; returns what became of the reply."""
+        core = self._running()
+        return core.setup.desk.reply(root_of(core).session_id, question_id, payload)
+
+    def steer(self, text: str) -> None:
+        """Say something while the run works; it is heard at the next boundary.
+
+        Raises:
+            AgentProtocolError: the run has ended.
+        """
+        self._say(text, "steering")
+
+    def follow_up(self, text: str) -> None:
+        """Say something to be heard after the answer.
+
+        Raises:
+            AgentProtocolError: the run has ended.
+        """
+        self._say(text, "follow_up")
+
+    def _say(self, text: str, origin: Any) -> None:
+        core = self._running()
+        if core.finished or core.state.is_terminal:
+            raise AgentProtocolError("the run has ended; start another one on the session with agent.run(...)")
+        message = UserMessage(id=new_id(), parts=(TextPart(text=clean_text(text)),), origin=origin)
+        if core.queues is not None:
+            core.queues.input.put_nowait(message)
+        else:
+            core.receive(message)
+            core.notice()
+
+    def stop(self, reason: str = "stopped by the caller") -> None:
+        """Stop at the next boundary. From any thread; does not wait. Read on to see how it ends."""
+        self._running().request_stop(reason)
+
+    async def suspend(self) -> None:
+        """Stop for a restart: nothing of the stored checkpoint is settled, open questions stay stored. Waits."""
+        core = self._running()
+        core.suspended = not core.finished
+        core.close_reason = "suspended"
+        await self._close("suspended")
+
+    async def close(self) -> None:
+        """Stop now, and wait until nothing of the run is left.
+
+        Raises:
+            AgentProtocolError: called from inside the run, which would wait for itself; use `run.stop` there.
+        """
+        await self._close("closed by the caller")
+
+    async def _close(self, reason: str) -> None:
+        core = self._running()
+        clock = current_clock.get(None)
+        if clock is not None and clock.watchdog is core.watchdog and not core.finished:
+            raise AgentProtocolError("close() inside a run would wait for itself; use run.stop(reason)")
+        if await self._shut(reason):
+            import asyncio
+
+            raise asyncio.CancelledError
+
+
+def _nothing(_error: BaseException | None) -> None:
+    """For stores without leases there is nobody to tell."""
+
+
+class _Inlet:
+    """Looks at every item put on the input lane: results and replies go to whoever waits, messages stay."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = weakref.ref(core)
+
+    def __call__(self, item: Any) -> None:
+        core = self._core()
+        if core is None or core.queues is None:
+            return
+        if isinstance(item, UserMessage):
+            core.notice()
+            return
+        core.queues.input.remove(item)
+        session = root_of(core).session_id
+        if isinstance(item, ToolResult):
+            receipt = core.setup.desk.reply(session, item.call_id, item)  # type: ignore[arg-type]
+        else:
+            receipt = core.setup.desk.reply(session, item.question_id, item.payload)
+        if receipt.status != "accepted":
+            reasons = f": {'; '.join(receipt.reasons)}" if receipt.reasons else ""
+            raise AgentProtocolError(f"the input lane did not take {type(item).__name__}: {receipt.status}{reasons}")
+
+
+def _refuse_async_generators() -> None:
+    """A nursery or a task that outlives a half-read generator cannot be kept in order: refuse to start there."""
+    # CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR: frames of the awaiting chain.
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_flags & 0x3A0:
+        caller = frame.f_back
+        if frame.f_code.co_flags & 0x200 and not (
+            caller is not None and caller.f_code.co_filename == _contextlib_file()
+        ):
+            raise AgentProtocolError(
+                f"agent.stream() was entered inside the async generator {frame.f_code.co_qualname!r}, which may be "
+                "dropped half-way; use `async with agent.runtime() as rt:` outside and `rt.stream(...)` in it"
+            )
+        if caller is None:
+            return
+        frame = caller
+
+
+def _contextlib_file() -> str:
+    import contextlib
+
+    return contextlib._AsyncGeneratorContextManager.__aenter__.__code__.co_filename
+
+
+# ---- the runtime -----------------------------------------------------------------------------------------------------
+
+
+class Runtime:
+    """Owns the tasks of runs whose streams are read by a bare `async for`, as web handlers do.
+
+    A stream that is dropped is stopped; one that is kept but not read for `abandoned_seconds` is stopped too, unless a
+    question of it is open. Leaving the runtime stops all.
+    """
+
+    def __init__(self, make: Callable[..., RunStream[Any]], abandoned_seconds: float) -> None:
+        self._make = make
+        self._abandoned_seconds = abandoned_seconds
+        self._owner: TaskOwner | None = None
+        self._cores: dict[Core, float] = {}
+
+    async def __aenter__(self) -> Self:
+        self._owner = TaskOwner()
+        await self._owner.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._owner is not None
+        cores = list(self._cores)
+        for core in cores:
+            if core.main is not None and not core.finished:
+                core.close_reason = core.close_reason or "its runtime was left"
+                core.main.cancel()
+        swallowed = 0
+        for core in cores:
+            task = core.main
+            if task is not None:
+                grace = core.setup.grace_seconds + EXTRA_SECONDS
+                swallowed += await core.join(task, core.timers.now() + grace)
+                _ending.finish(core)
+        await self._owner.close()
+        self._owner = None
+        if swallowed:
+            import asyncio
+
+            raise asyncio.CancelledError
+
+    def stream(self, *args: Any, **options: Any) -> RunStream[Any]:
+        """Like `Agent.stream`; iterate it at once, or use it as an `async with`.
+
+        Raises:
+            AgentProtocolError: the runtime is not entered.
+        """
+        if self._owner is None:
+            raise AgentProtocolError("use `async with agent.runtime() as rt:` and rt.stream(...) inside it")
+        stream = self._make(*args, **options)
+        stream._runtime = self
+        return stream
+
+    def _note_read(self, core: Core) -> None:
+        """The stream is being read: it is not abandoned."""
+        first = core not in self._cores
+        self._cores[core] = core.timers.now()
+        if first:
+            core.on_finish.append(lambda: self._forget(core))
+            self._look_later(core)
+
+    def _forget(self, core: Core) -> None:
+        self._cores.pop(core, None)
+
+    def _look_later(self, core: Core) -> None:
+        when = self._cores[core] + self._abandoned_seconds
+        core.timers.call_at(max(when, core.timers.now() + 0.001), lambda: self._look(core))
+
+    def _look(self, core: Core) -> None:
+        if core.finished or core not in self._cores:
+            return
+        idle = core.timers.now() - self._cores[core]
+        if idle >= self._abandoned_seconds and not core.questions and not core.queue.empty:
+            core.close_reason = f"its stream was not read for {self._abandoned_seconds:g} s"
+            if core.main is not None:
+                core.main.cancel()
+            return
+        if core.questions or idle >= self._abandoned_seconds:
+            self._cores[core] = core.timers.now()
+        self._look_later(core)
+
+
+def watch_drop(stream: RunStream[Any]) -> None:
+    """Stop the run of a stream of a runtime when the stream is dropped without being read to its end."""
+    core = stream._core
+    if core is not None:
+        weakref.finalize(stream, _dropped, core).atexit = False
+
+
+def _dropped(core: Core) -> None:
+    def cancel() -> None:
+        if core.main is not None and not core.finished:
+            core.close_reason = "its stream was dropped"
+            core.main.cancel()
+
+    if not core.finished:
+        core.loop.call(cancel)
