@@ -40,7 +40,7 @@ ONE_CALL = [
     ("list all files, including ignored", "list_files", {"include_ignored": True}),
     ("list files", "list_files", {}),
     ("search for 'hookimpl' in src", "search_text", {"query": "hookimpl", "path": "src"}),
-    ("find TODO in src", "search_text", {"query": "TODO", "path": "src"}),
+    ("find NOTE in src", "search_text", {"query": "NOTE", "path": "src"}),
     ("where is hookimpl defined?", "search_text", {"query": "hookimpl"}),
     ("Which files mention 'pluggy'?", "search_text", {"query": "pluggy"}),
     ("search for 'foo' in Python files", "search_text", {"query": "foo", "pattern": "*.py"}),

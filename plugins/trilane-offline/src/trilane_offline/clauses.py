@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from .entities import Entity, Kind, find_entities, is_file
 from .words import NEGATIONS, starts_request, stem, stems, tokens
 
-__all__ = ["LOOKED_AT", "Clause", "carry", "is_follow_up", "split", "substitute"]
+__all__ = ["LOOKED_AT", "Clause", "carry", "is_follow_up", "make_clause", "split", "substitute"]
 
 LOOKED_AT = 4000
 """Characters of a request that are looked at."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from trilane.models import ToolSpec
 
-__all__ = ["MOST_CALLS", "Filled", "Parameter", "fill", "parameters_of"]
+__all__ = ["MOST_CALLS", "Filled", "Parameter", "Role", "fill", "parameters_of"]
 
 Role = Literal[
     "glob", "file", "folder", "text", "expression", "url", "email", "date", "count", "start", "number", "flag", "other"
