@@ -1,0 +1,1 @@
+"""OpenAI and compatible servers as models of Trilane agents."""
