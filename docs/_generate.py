@@ -6,12 +6,14 @@ it without arguments to rewrite the pages; `--check` only says which pages are o
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import trilane
 from trilane import config, errors, events
 from trilane.hookspecs import HOOKS, HookInfo, HookSpecs
 from trilane.state import HOOKS_BY_PHASE, TRANSITIONS, AgentPhase
@@ -206,6 +208,29 @@ def limits_table() -> str:
     )
 
 
+def _aliases(path: Path) -> Iterator[tuple[str, str]]:
+    """Names of the module that stand for a combination of types, and the combination."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None):
+            continue
+        if ast.unparse(node.annotation) == "TypeAlias" and node.target.id in trilane.__all__:
+            yield (
+                node.target.id,
+                re.sub(r"Union\[(.*)\]", lambda found: found[1].replace(", ", " | "), _unquoted(node.value)),
+            )
+
+
+def _unquoted(value: ast.expr) -> str:
+    return str(value.value) if isinstance(value, ast.Constant) else ast.unparse(value).replace("'", '"')
+
+
+def alias_table() -> str:
+    """Every public name that stands for a combination of types."""
+    modules = sorted(Path(trilane.__file__).parent.rglob("*.py"))
+    found = sorted(alias for module in modules for alias in _aliases(module))
+    return _table(("name", "stands for"), ((f"`{name}`", f"`{value}`".replace("|", "\\|")) for name, value in found))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "phase-diagram": phase_diagram,
     "phase-table": phase_table,
@@ -216,6 +241,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "notification-table": notification_table,
     "error-tree": error_tree,
     "limits-table": limits_table,
+    "alias-table": alias_table,
 }
 
 
