@@ -61,6 +61,14 @@ def test_every_plugin_is_in_the_environment_and_in_the_checks() -> None:
         assert (path.parent / "src" / module / "py.typed").is_file()
 
 
+def test_the_import_contract_knows_every_private_module() -> None:
+    contracts = {contract["id"]: contract for contract in ROOT_PROJECT["tool"]["importlinter"]["contracts"]}
+    private = {path.stem for path in (ROOT / "src" / "trilane").glob("_[a-z]*")}
+    assert set(contracts["private"]["protected_modules"]) == {f"trilane.{name}" for name in private}
+    assert contracts["layers"]["exhaustive"] is True
+    assert [layer for layer in contracts["layers"]["layers"] if "(" in layer] == [], "no optional layers"
+
+
 def test_every_plugin_can_be_published_alone() -> None:
     for path in PLUGINS:
         project = _read(path)["project"]
