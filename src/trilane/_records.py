@@ -74,13 +74,30 @@ def _twin(cls: RecordMeta) -> Any:
     return found
 
 
+def _draft(cls: RecordMeta) -> type:
+    """A twin with the same layout whose attributes can be set."""
+    # Setting nine slots of a frozen instance through their descriptors takes twice the time of all the rest of its
+    # constructor. So the constructor lets the instance be of this class while it fills it.
+    namespace = {
+        "__slots__": cls.__dict__["__slots__"],
+        "__module__": cls.__module__,
+        # Both: only then the interpreter sees that plain stores will do.
+        "__setattr__": object.__setattr__,
+        "__delattr__": object.__delattr__,
+    }
+    draft: type = type.__new__(RecordMeta, cls.__name__, cls.__bases__, namespace)
+    return draft
+
+
+_set_class = object.__dict__["__class__"].__set__
+
+
 def _compile_init(cls: RecordMeta) -> Callable[..., None]:
     """The constructor: keyword-only, straight into the slots."""
-    scope: dict[str, Any] = {}
+    scope: dict[str, Any] = {"_set_class": _set_class, "_draft": _draft(cls), "_final": cls}
     params: list[str] = []
-    body: list[str] = []
+    body: list[str] = ["    _set_class(self, _draft)"]
     for key in cls._record_fields:
-        scope[f"_set_{key}"] = getattr(cls, key).__set__
         if key not in cls._record_defaults:
             params.append(key)
         else:
@@ -89,11 +106,12 @@ def _compile_init(cls: RecordMeta) -> Callable[..., None]:
             scope[f"_default_{key}"] = default
             if not getattr(type(default), "__hash__", None):  # a dict or list must not be shared between instances
                 body.append(f"    if {key} is _default_{key}: {key} = {key}.copy()")
-        body.append(f"    _set_{key}(self, {key})")
+        body.append(f"    self.{key} = {key}")
+    body.append("    self.__class__ = _final")
     signature = f"self, *, {', '.join(params)}" if params else "self"
     if "__post_init__" in dir(cls):
         body.append("    self.__post_init__()")
-    exec(f"def __init__({signature}):\n" + ("\n".join(body) or "    return"), scope)
+    exec(f"def __init__({signature}):\n" + "\n".join(body), scope)
     init: Callable[..., None] = scope["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     return init
