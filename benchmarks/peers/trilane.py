@@ -9,6 +9,7 @@ from trilane import (
     Delta,
     Limits,
     ModelResponse,
+    SessionView,
     TextDelta,
     ToolCall,
     ToolCallPart,
@@ -20,7 +21,7 @@ from trilane import (
 
 NAME, DIST = "trilane", "trilane"
 HOOKS = "plugin object with async on_model_request/after_model/before_tool/after_tool"
-CLOSE = "leaving `async with agent.stream(...)`"
+CLOSE = "await stream.close() on a stream of agent.runtime()"
 USAGE = Usage(input_tokens=1, output_tokens=1)
 
 
@@ -44,6 +45,9 @@ class Fake:
 
 
 class Hook:
+    def __init__(self, number):
+        self.name = f"hook{number}"
+
     @hookimpl
     async def on_model_request(self, run, request): ...
     @hookimpl
@@ -56,7 +60,7 @@ class Hook:
 
 class App:
     def __init__(self, step, hooks, max_turns):
-        plugins = [Hook() for _ in range(hooks)]
+        plugins = [Hook(number) for number in range(hooks)]
         limits = Limits(turns=max_turns + 5)
         self.agent = Agent(Fake(), tools=[step], plugins=plugins, limits=limits, tool_concurrency=100)
         self.runtime = None
@@ -67,7 +71,7 @@ def build(step, *, hooks=0, max_turns=1000):
 
 
 async def ready(app):
-    # A reader that only breaks, and lets go, is what a runtime is for; elsewhere it costs nothing.
+    # Its streams are read by a bare `async for`, and one that is let go of is stopped, which is what W7 asks for.
     app.runtime = await app.agent.runtime().__aenter__()
 
 
@@ -89,6 +93,9 @@ async def close(stream):
 
 
 async def history(app, sid):
-    messages = await app.agent.history(sid)
-    calls = [part.call.id for m in messages for part in getattr(m, "parts", ()) if isinstance(part, ToolCallPart)]
-    return calls, [result.call_id for m in messages for result in getattr(m, "results", ())]
+    view = SessionView()
+    for record in (await app.agent.store.load(sid)).records:
+        view.apply(record)
+    calls = [call.id for message in view.log if message.kind == "assistant" for call in message.calls]
+    answered = [result.call_id for message in view.log if message.kind == "tool" for result in message.results]
+    return calls, [*answered, *view.results]
