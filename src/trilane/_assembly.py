@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._dispatch import HookError, Withheld
+from ._tasks import current_clock
 from .errors import AgentProtocolError, PluginError
 from .events import (
     MessageCompleted,
@@ -57,7 +58,20 @@ class _Piece:
 class Assembly:
     """Takes deltas, shows them, and keeps them."""
 
-    __slots__ = ("_carry", "_core", "_open", "_pieces", "_shown_open", "closed", "message_id", "shown")
+    __slots__ = (
+        "_carry",
+        "_core",
+        "_fast_event",
+        "_fast_index",
+        "_fast_kind",
+        "_fast_texts",
+        "_open",
+        "_pieces",
+        "_shown_open",
+        "closed",
+        "message_id",
+        "shown",
+    )
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -68,6 +82,11 @@ class Assembly:
         self._open: _Piece | None = None
         self._shown_open: tuple[str, int] | None = None  # the text or reasoning segment the caller sees open
         self._carry = ""  # half a surrogate pair whose other half is still to come
+        # Set while a text or reasoning part is open that no hook looks at, see `emit`.
+        self._fast_kind = ""
+        self._fast_index = 0
+        self._fast_texts: list[str] = []
+        self._fast_event: type[TextDelta] | type[ReasoningDelta] = TextDelta
 
     # ---- from the model ----------------------------------------------------------------------------------------------
 
@@ -79,13 +98,50 @@ class Assembly:
             TypeError: not a `Delta`.
             RunCancelledError: a stop was asked for: let it through, after closing what is open.
         """
+        if delta.__class__ is not Delta and not isinstance(delta, Delta):
+            raise TypeError(f"emit() takes a Delta, not {type(delta).__name__}")
+        text = delta.text
+        core = self._core
+        if (
+            delta.kind == self._fast_kind
+            and delta.index == self._fast_index
+            and text
+            and text.isascii()
+            and "\x00" not in text
+            and delta.extra is None
+            and not core.pending
+            and not core.notes
+            and not core.silent
+        ):
+            # The same as below for one more increment of the part that is open, without its detours: this is the
+            # hottest path of a run, and every coroutine and every call on it is felt.
+            self._fast_texts.append(text)
+            core.seq += 1
+            event = self._fast_event(
+                seq=core.seq,
+                run_id=core.run_id,
+                session_id=core.session_id,
+                phase=core.state._phase,
+                message_id=self.message_id,
+                index=delta.index,
+                text=text,
+            )
+            clock = current_clock.get()
+            since = clock.pause()
+            try:
+                await core.queue.put(event)
+            except Exception as error:
+                core.lane_error = core.lane_error or error
+                raise
+            finally:
+                clock.resume(since)
+            if core.stop_error is not None:
+                core.check()
+            return
         if self.closed:
             raise AgentProtocolError("emit() after the model call had ended; await everything before call() returns")
-        if not isinstance(delta, Delta):
-            raise TypeError(f"emit() takes a Delta, not {type(delta).__name__}")
-        core = self._core
-        text = delta.text
         if not text.isascii() or "\x00" in text or self._carry:
+            self._fast_kind = ""  # until half a pair that may be held back is out
             text = self._clean(text)
             delta = delta.replace(text=text)
         if delta.kind == "arguments":
@@ -162,22 +218,14 @@ class Assembly:
             self._shown_open = (kind, delta.index)
             started = TextStarted if kind == "text" else ReasoningStarted
             core.produce(started, message_id=self.message_id, index=delta.index)
-        # Not through `produce`: this is the hottest line of a run.
-        core.seq += 1
-        core.must_show = True
-        core.pending.append(
-            (TextDelta if kind == "text" else ReasoningDelta)(
-                seq=core.seq,
-                run_id=core.run_id,
-                session_id=core.session_id,
-                phase=core.state._phase,
-                message_id=self.message_id,
-                index=delta.index,
-                text=delta.text,
-            )
-        )
+        event = TextDelta if kind == "text" else ReasoningDelta
+        core.produce(event, message_id=self.message_id, index=delta.index, text=delta.text)
+        if not core.hooks.on_delta and self._open is not None and not self._carry:
+            self._fast_kind, self._fast_index, self._fast_event = kind, delta.index, event
+            self._fast_texts = self._open.texts
 
     def _close_shown(self) -> None:
+        self._fast_kind = ""
         if self._shown_open is not None:
             kind, index = self._shown_open
             self._shown_open = None

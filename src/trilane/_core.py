@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .messages import AssistantMessage
     from .models import Model, ModelRequest, ModelResponse
     from .output import Output
-    from .plugins import CompiledHooks
+    from .plugins import CompiledHooks, PluginManager
     from .result import RunResult, Status
     from .stores import Lease, SessionStore
     from .tools import Tool
@@ -77,6 +77,7 @@ class RunSetup:
         "output",
         "parent",
         "path",
+        "plugins",
         "queues",
         "request",
         "resume",
@@ -103,6 +104,7 @@ class RunSetup:
     output: Output
     parent: Core | None
     path: tuple[str, ...]
+    plugins: PluginManager
     queues: RuntimeQueues | None
     request: UserMessage
     resume: bool
@@ -178,6 +180,8 @@ class Core:
         self.stop_error: RunCancelledError | None = None
         self.close_reason = ""  # why the owner cancelled the run
         self.suspended = False
+        self.read_at = 0.0  # when its reader last came, where a runtime watches
+        self.abandon_timer: Any = None
         self.finished = False
         self.settled = False
         self.result: RunResult[Any] | None = None

@@ -264,6 +264,8 @@ def finish(core: Core, cause: BaseException | None = None) -> None:
         settle(core, cause or RunCancelledError(core.close_reason or "the run was given up"))
     core.finished = True
     core.watchdog.stop()
+    if core.abandon_timer is not None:
+        core.abandon_timer.cancel()
     result = make_result(core)
     result.store_error = core.store_error
     result.hook_failures = tuple(core.failures)

@@ -175,12 +175,17 @@ class RunStream(Generic[Oc]):
             if self._owns_tasks:
                 await self._owner.close()
             raise
+        if self._runtime is not None:
+            self._runtime._watch(self._running())
+            weakref.finalize(self, _dropped, self._running()).atexit = False
         return self
 
     async def _start(self, owner: TaskOwner, release: Callable[[], None]) -> None:
         queues = self._setup.queues
         queue: AgentEventQueue[Event] = AgentEventQueue() if queues is None else queues.output
         queue.enable_acknowledgements()
+        if self._setup.parent is None:  # plugins may have changed since the stream was made; a child's are its parent's
+            self._setup.hooks = self._setup.plugins.compile()
         core = Core(self._setup, owner, queue)
         core.on_finish.append(release)
         if queues is not None:
@@ -265,9 +270,8 @@ class RunStream(Generic[Oc]):
                 self._running()
             await self.__aenter__()
             core = self._running()
-            watch_drop(self)
         if self._runtime is not None:
-            self._runtime._note_read(core)
+            core.read_at = core.timers.now()
         queue = core.queue
         queue.acknowledge()
         try:
@@ -519,7 +523,7 @@ class Runtime:
         self._make = make
         self._abandoned_seconds = abandoned_seconds
         self._owner: TaskOwner | None = None
-        self._cores: dict[Core, float] = {}
+        self._cores: set[Core] = set()
 
     async def __aenter__(self) -> Self:
         self._owner = TaskOwner()
@@ -559,40 +563,30 @@ class Runtime:
         stream._runtime = self
         return stream
 
-    def _note_read(self, core: Core) -> None:
-        """The stream is being read: it is not abandoned."""
-        first = core not in self._cores
-        self._cores[core] = core.timers.now()
-        if first:
-            core.on_finish.append(lambda: self._forget(core))
-            self._look_later(core)
-
-    def _forget(self, core: Core) -> None:
-        self._cores.pop(core, None)
-
-    def _look_later(self, core: Core) -> None:
-        when = self._cores[core] + self._abandoned_seconds
-        core.timers.call_at(max(when, core.timers.now() + 0.001), lambda: self._look(core))
-
-    def _look(self, core: Core) -> None:
-        if core.finished or core not in self._cores:
-            return
-        idle = core.timers.now() - self._cores[core]
-        if idle >= self._abandoned_seconds and not core.questions and not core.queue.empty:
-            core.close_reason = f"its stream was not read for {self._abandoned_seconds:g} s"
-            if core.main is not None:
-                core.main.cancel()
-            return
-        if core.questions or idle >= self._abandoned_seconds:
-            self._cores[core] = core.timers.now()
+    def _watch(self, core: Core) -> None:
+        """A run of this runtime begins: stop it if nobody reads it."""
+        self._cores.add(core)
+        core.read_at = core.timers.now()
+        core.on_finish.append(lambda: self._cores.discard(core))
         self._look_later(core)
 
+    def _look_later(self, core: Core) -> None:
+        when = max(core.read_at + self._abandoned_seconds, core.timers.now() + 0.001)
+        timer = core.timers.call_at(when, lambda: self._look(core))
+        core.abandon_timer = timer
 
-def watch_drop(stream: RunStream[Any]) -> None:
-    """Stop the run of a stream of a runtime when the stream is dropped without being read to its end."""
-    core = stream._core
-    if core is not None:
-        weakref.finalize(stream, _dropped, core).atexit = False
+    def _look(self, core: Core) -> None:
+        if core.finished:
+            return
+        idle = core.timers.now() - core.read_at
+        if idle >= self._abandoned_seconds:
+            if not core.questions and not core.queue.empty:
+                core.close_reason = f"its stream was not read for {self._abandoned_seconds:g} s"
+                if core.main is not None:
+                    core.main.cancel()
+                return
+            core.read_at = core.timers.now()
+        self._look_later(core)
 
 
 def _dropped(core: Core) -> None:
