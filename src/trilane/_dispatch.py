@@ -81,11 +81,29 @@ class Dispatcher:
             HookError: it failed, timed out, or faked a cancel.
             BaseException: a cancel the run was asked for, KeyboardInterrupt, SystemExit.
         """
+        frame = clock.push(None)
+        try:
+            return await self._bounded(frame, implementation, clock, args, seconds)
+        finally:
+            clock.leave(frame)
+
+    async def _bounded(
+        self,
+        frame: Frame,
+        implementation: HookImplementation,
+        clock: Clock,
+        args: tuple[Any, ...],
+        seconds: float | None = None,
+    ) -> Any:
+        """`call`, inside a frame that the calls of one hook point share: on trio a scope for each would be dear.
+
+        After a failure the frame is as new; after anything that must go outwards it is left.
+        """
         row = self._rows.get(implementation) or self.row(implementation)
         row.calls += 1
-        outer, clock.plugin = clock.plugin, implementation.plugin
-        frame: Frame | None = None
-        started = perf_counter()
+        outer = clock.plugin
+        clock.plugin = implementation.plugin
+        started = clock.now()
         try:
             if implementation.thread:
                 from ._threads import call_in_thread
@@ -95,21 +113,26 @@ class Dispatcher:
                 value = implementation.call(*args)
             if value is not None and (implementation.is_async or hasattr(value, "__await__")):
                 limit = implementation.timeout or self._timeout
-                frame = clock.push(limit if seconds is None or limit < seconds else seconds)
+                frame.deadline = deadline = started + (limit if seconds is None or limit < seconds else seconds)
+                if deadline < clock.watchdog._next:
+                    clock.watchdog.watch(deadline)
                 value = await value
         except BaseException as error:
-            row.seconds += perf_counter() - started
+            row.seconds += clock.now() - started
             clock.plugin = outer
-            ended = clock.classify(error) if frame is None else clock.pop(frame, error)
+            ended = clock.pop(frame, error)
             if ended is Ended.FATAL or (ended is Ended.ASKED and not self.shielded):
                 raise
+            clock.renew(frame)
             row.errors += 1
-            raise HookError(implementation, self._failure(implementation, ended, error, frame)) from None
-        row.seconds += perf_counter() - started
+            raise HookError(implementation, self._failure(implementation, ended, error)) from None
+        row.seconds += clock.now() - started
         clock.plugin = outer
-        if frame is not None and clock.pop(frame, None) is not Ended.OK:
+        if frame.fired:
+            clock.pop(frame, None)
+            clock.renew(frame)
             row.errors += 1
-            raise HookError(implementation, self._failure(implementation, Ended.TIMED_OUT, None, frame))
+            raise HookError(implementation, self._failure(implementation, Ended.TIMED_OUT, None))
         return value
 
     def call_sync(self, implementation: HookImplementation, *args: Any) -> Any:
@@ -126,9 +149,7 @@ class Dispatcher:
         """Count a failure of `call_sync` in the ledger."""
         self.row(implementation).errors += 1
 
-    def _failure(
-        self, implementation: HookImplementation, ended: Ended, error: BaseException | None, frame: Frame | None
-    ) -> Exception:
+    def _failure(self, implementation: HookImplementation, ended: Ended, error: BaseException | None) -> Exception:
         """The exception that stands for the failure: the original wherever that is an ordinary exception."""
         if ended is Ended.ERROR and isinstance(error, Exception):
             return error
@@ -163,11 +184,14 @@ class Dispatcher:
     async def each(self, implementations: Sequence[HookImplementation], clock: Clock, *args: Any) -> list[Any]:
         """All in order; the first error fails the run. Returns what was returned, with its implementation."""
         values = []
-        for implementation in implementations:
-            try:
-                values.append((implementation, await self.call(implementation, clock, *args)))
-            except HookError as failure:
-                raise failure.annotated() from failure.error.__cause__
+        frame = clock.push(None)
+        try:
+            for implementation in implementations:
+                values.append((implementation, await self._bounded(frame, implementation, clock, args)))
+        except HookError as failure:
+            raise failure.annotated() from failure.error.__cause__
+        finally:
+            clock.leave(frame)
         return values
 
     async def chain(
@@ -181,21 +205,25 @@ class Dispatcher:
         contained: bool = False,
     ) -> Any:
         """Pass a value through; None keeps it. `contained`: an error is reported and the value so far stands."""
-        for implementation in implementations:
-            try:
-                changed = await self.call(implementation, clock, *before, value)
-                if changed is None:
+        frame = clock.push(None)
+        try:
+            for implementation in implementations:
+                try:
+                    changed = await self._bounded(frame, implementation, clock, (*before, value))
+                    if changed is None:
+                        continue
+                    if not isinstance(changed, expect):
+                        raise HookError(implementation, _wrong_type(implementation, changed, expect))
+                except HookError as failure:
+                    if implementation.required or not contained or isinstance(failure.error, RunLimitError):
+                        raise Withheld(failure) if implementation.required else failure.annotated() from None
+                    self._blame(failure)
                     continue
-                if not isinstance(changed, expect):
-                    raise HookError(implementation, _wrong_type(implementation, changed, expect))
-            except HookError as failure:
-                if implementation.required or not contained or isinstance(failure.error, RunLimitError):
-                    raise Withheld(failure) if implementation.required else failure.annotated() from None
-                self._blame(failure)
-                continue
-            if changed is not value and changed != value:
-                self.row(implementation).changes += 1
-            value = changed
+                if changed is not value and changed != value:
+                    self.row(implementation).changes += 1
+                value = changed
+        finally:
+            clock.leave(frame)
         return value
 
     async def first(self, implementations: Sequence[HookImplementation], clock: Clock, *args: Any) -> Any:
@@ -213,17 +241,21 @@ class Dispatcher:
     async def notify(self, implementations: Sequence[HookImplementation], clock: Clock, *args: Any) -> None:
         """All in order; errors are reported and undo nothing. One that keeps failing is switched off."""
         breaker = self._breaker
-        for implementation in implementations:
-            if breaker and breaker.get(implementation, 0) >= BREAK_AFTER:
-                continue
-            try:
-                await self.call(implementation, clock, *args)
-            except HookError as failure:
-                failures = breaker[implementation] = breaker.get(implementation, 0) + 1
-                self._blame(failure, disabled=failures >= BREAK_AFTER)
-            else:
-                if breaker:
-                    breaker.pop(implementation, None)
+        frame = clock.push(None)
+        try:
+            for implementation in implementations:
+                if breaker and breaker.get(implementation, 0) >= BREAK_AFTER:
+                    continue
+                try:
+                    await self._bounded(frame, implementation, clock, args)
+                except HookError as failure:
+                    failures = breaker[implementation] = breaker.get(implementation, 0) + 1
+                    self._blame(failure, disabled=failures >= BREAK_AFTER)
+                else:
+                    if breaker:
+                        breaker.pop(implementation, None)
+        finally:
+            clock.leave(frame)
 
     async def teardown(
         self,

@@ -325,11 +325,11 @@ current_clock: ContextVar[Clock] = ContextVar("trilane_clock")
 class Clock:
     """The bounded parts that a task is in, outermost first. It stands still while the task waits for the outside."""
 
-    __slots__ = ("_asyncio", "_now", "_task", "_trio", "baseline", "frames", "paused", "plugin", "watchdog")
+    __slots__ = ("_asyncio", "_task", "_trio", "baseline", "frames", "now", "paused", "plugin", "watchdog")
 
     def __init__(self, watchdog: Watchdog) -> None:
         self.watchdog = watchdog
-        self._now = watchdog.timers.now
+        self.now: Callable[[], float] = watchdog.timers.now
         self.frames: list[Frame] = []
         self.paused = 0
         self.baseline = 0
@@ -357,7 +357,7 @@ class Clock:
 
     def push(self, seconds: float | None) -> Frame:
         """Enter a part that may take `seconds`; None for no limit. Must be left by `pop` in the same task."""
-        deadline = INFINITE if seconds is None else self._now() + seconds
+        deadline = INFINITE if seconds is None else self.now() + seconds
         frame = Frame(deadline)
         self.frames.append(frame)
         if self._trio is not None:
@@ -379,6 +379,23 @@ class Clock:
         elif error is None:
             return Ended.OK
         return self.classify(error, timed_out=frame.fired > 0)
+
+    def renew(self, frame: Frame) -> None:
+        """Enter a part again that `pop` has left, without a limit for now."""
+        frame.fired = 0
+        frame.deadline = INFINITE
+        self.frames.append(frame)
+        if self._trio is not None:
+            frame.scope = self._trio.CancelScope()
+            frame.scope.__enter__()
+
+    def leave(self, frame: Frame) -> None:
+        """Leave a part that ended as it should, unless `pop` has left it already."""
+        frames = self.frames
+        if frames and frames[-1] is frame:
+            frames.pop()
+            if frame.scope is not None:
+                frame.scope.__exit__(None, None, None)
 
     def _pop_trio(self, frame: Frame, error: BaseException | None) -> Ended:
         scope = frame.scope
@@ -412,13 +429,13 @@ class Clock:
 
     def exclude(self, frame: Frame) -> float:
         """Stop the clock of one part only (an `around_` hook inside its `call_next`); give the result to `include`."""
-        left = frame.deadline - self._now()
+        left = frame.deadline - self.now()
         frame.deadline = INFINITE
         return left
 
     def include(self, frame: Frame, left: float) -> None:
         """Start the clock of the part again, with the time it had left."""
-        frame.deadline = self._now() + left
+        frame.deadline = self.now() + left
         if frame.deadline < self.watchdog._next:
             self.watchdog.watch(frame.deadline)
 
@@ -433,14 +450,14 @@ class Clock:
     def pause(self) -> float:
         """Stand still, until `resume` is given what this returns."""
         self.paused += 1
-        return self._now()
+        return self.now()
 
     def resume(self, since: float) -> None:
         """Go on: the time since `pause` does not count."""
         self.paused -= 1
         if self.paused:
             return
-        waited = self._now() - since
+        waited = self.now() - since
         watchdog = self.watchdog
         for frame in self.frames:
             frame.deadline += waited
