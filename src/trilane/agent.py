@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, cast, overload
 
 from typing_extensions import TypeForm, TypeVar, Unpack
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from .channels import RuntimeQueues
+    from .plugins import CompiledHooks
 
 __all__ = ["Agent", "Answerer", "RunOptions"]
 
@@ -146,11 +148,15 @@ class Agent(Generic[D, O]):
         self._tool_concurrency = tool_concurrency
         self._hook_timeout = float(hook_timeout)
         self._grace_seconds = float(grace_seconds)
-        self.plugins = PluginManager(plugins, disabled=disabled_plugins, strict=strict_plugins)
+        self._streams: weakref.WeakValueDictionary[str, RunStream[Any]] = weakref.WeakValueDictionary()
+        self.plugins = PluginManager(
+            plugins, disabled=disabled_plugins, strict=strict_plugins, active=partial(_active_sessions, self._streams)
+        )
+        self._hooks = self.plugins.compile()
         self._breaker: dict[Any, int] = {}
         self._desk = QuestionDesk()
         self._models: dict[str, Model] = {}
-        self._streams: weakref.WeakValueDictionary[str, RunStream[Any]] = weakref.WeakValueDictionary()
+        self._retired_models: list[Model] = []
         if isinstance(model, str):
             self._resolve(model)
 
@@ -172,6 +178,15 @@ class Agent(Generic[D, O]):
         if found is None:
             found = self._models[model] = resolve_model(model, self.plugins)
         return found
+
+    def _adopt_plugins(self, hooks: CompiledHooks) -> None:
+        """The plugins have changed since the last run: forget what belonged to those that are gone."""
+        self._hooks = hooks
+        kept = {implementation for name in hooks.__slots__ for implementation in getattr(hooks, name)}
+        for implementation in [one for one in self._breaker if one not in kept]:
+            del self._breaker[implementation]
+        self._retired_models += self._models.values()
+        self._models = {}
 
     # ---- running -----------------------------------------------------------------------------------------------------
 
@@ -353,7 +368,8 @@ class Agent(Generic[D, O]):
         for stream in list(self._streams.values()):
             if stream._core is not None and not stream._core.finished:
                 await stream.close()
-        models, self._models = list(self._models.values()), {}
+        models, self._models = [*self._retired_models, *self._models.values()], {}
+        self._retired_models = []
         if not isinstance(self.model, str):
             models.append(self.model)
         for model in models:
@@ -373,6 +389,9 @@ class Agent(Generic[D, O]):
         if not options.keys() <= _OPTIONS:
             unknown = ", ".join(sorted(options.keys() - _OPTIONS))
             raise TypeError(f"run options: unknown {unknown}; known are {', '.join(sorted(_OPTIONS))}")
+        hooks = self.plugins.compile()
+        if hooks is not self._hooks:
+            self._adopt_plugins(hooks)
         setup = RunSetup()
         get = options.get
         setup.agent_name = self.name
@@ -383,7 +402,7 @@ class Agent(Generic[D, O]):
         setup.grace_seconds = self._grace_seconds
         setup.history = get("history")
         setup.hook_timeout = self._hook_timeout
-        setup.hooks = self.plugins.compile()
+        setup.hooks = hooks
         setup.instructions = options["instructions"] if "instructions" in options else cast("Any", self._instructions)
         setup.limits = get("limits") or self._limits
         setup.metadata = get("metadata") or {}
@@ -392,6 +411,7 @@ class Agent(Generic[D, O]):
         setup.output = self._output if output_type is None else Output(output_type)
         setup.parent = None
         setup.path = ()
+        setup.plugins = self.plugins
         setup.queues = get("queues")
         setup.request = make_user_message(request)
         setup.resume = False
@@ -410,6 +430,12 @@ class Agent(Generic[D, O]):
             "an Agent has live parts (plugins, store, questions) and cannot be copied or pickled; make another one "
             "with the same arguments"
         )
+
+
+def _active_sessions(streams: Mapping[str, RunStream[Any]]) -> list[str]:
+    return [
+        session for session, stream in list(streams.items()) if stream._core is not None and not stream._core.finished
+    ]
 
 
 _DEFAULT_LIMITS = Limits()

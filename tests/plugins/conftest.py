@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pluggy  # noqa: F401  imported before the path is cut down to the fake distributions
-import pydantic  # noqa: F401
+import pydantic
 import pytest
+import trio  # noqa: F401
 
 from trilane.plugins import manager
+
+pydantic.create_model("Warm", size=(int, 1))  # a first model imports the rest of pydantic
 
 Ship = Callable[..., Path]
 

@@ -6,15 +6,16 @@ nothing. Nothing here calls a hook of a run; the `register_` hooks are called wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from trilane.errors import HookSpecError, PluginLoadError
+from trilane.errors import AgentProtocolError, HookSpecError, PluginLoadError
 from trilane.hookspecs import HOOKS
 
-from .discovery import Installed, PluginInfo, disabled_names, discover, entries
-from .implementations import CompiledHooks
+from .discovery import DISABLED_VARIABLE, Installed, PluginInfo, disabled_names, discover, entries
+from .implementations import CompiledHooks, HookImplementation
+from .naming import name_of, two_plugins, value_of
 from .registries import ModelProvider, StoreProvider
 from .supplies import Supplies
 
@@ -36,6 +37,7 @@ class PluginManager:
         strict: True to raise where an installed plugin cannot be loaded; otherwise it is listed as failed.
         import_seconds: How long the import of one plugin may take.
         settings: Settings given in code, by plugin and key.
+        active: The sessions of the runs that use these plugins now; while there are any, nothing may change.
 
     Attributes:
         disabled: The blocked names, each with the reason.
@@ -52,8 +54,10 @@ class PluginManager:
         strict: bool = False,
         import_seconds: float = 5.0,
         settings: Mapping[str, Mapping[str, object]] | None = None,
+        active: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.disabled = disabled_names(disabled)
+        self._active = active
         self._strict = strict
         self._import_seconds = import_seconds
         self._settings_in_code = settings or {}
@@ -61,7 +65,9 @@ class PluginManager:
         self._infos: dict[str, PluginInfo] = {}
         self._supplies: dict[str, Supplies] = {}
         self._inactive: dict[str, Supplies] = {}
+        self._set_aside: dict[str, object] = {}
         self._compiled: CompiledHooks | None = None
+        self._made: dict[tuple[str, str, Callable[..., object]], HookImplementation] = {}
         if plugins:
             self.load(plugins)
 
@@ -78,21 +84,25 @@ class PluginManager:
             The name, or None if it is blocked.
 
         Raises:
+            AgentProtocolError: a run is active.
             HookSpecError: something in it does not fit a hook.
             PluginLoadError: the name is taken, or one of its `register_` hooks failed.
         """
         from .checks import check_object
 
-        chosen = name or _name_of(plugin)
+        self._refuse_during_runs()
+        chosen = name or name_of(plugin)
         check_object(plugin, chosen)
-        return self._register(plugin, PluginInfo(name=chosen, value=_value_of(plugin)))
+        return self._register(plugin, PluginInfo(name=chosen, value=value_of(plugin)))
 
     def unregister(self, name: str) -> object:
         """Remove a plugin with everything it registered, and return it.
 
         Raises:
+            AgentProtocolError: a run is active.
             PluginLoadError: no plugin of that name is registered.
         """
+        self._refuse_during_runs()
         plugin = self.get(name)
         if plugin is None or self._pluggy is None:
             from .checks import nearest
@@ -100,9 +110,18 @@ class PluginManager:
             raise PluginLoadError(f"no plugin {name!r} is registered{nearest(name, self.names())}", plugin=name)
         self._pluggy.unregister(name=name)
         self._supplies.pop(name, None)
+        self._inactive.pop(name, None)
         self._infos.pop(name, None)
         self._compiled = None
         return plugin
+
+    def _refuse_during_runs(self) -> None:
+        sessions = self._active()
+        if sessions:
+            raise AgentProtocolError(
+                f"plugins cannot change while a run is active (session {', '.join(map(repr, sorted(sessions)))}); wait "
+                "for its end, stop it through agent.active(session), or use another Agent"
+            )
 
     def names(self) -> tuple[str, ...]:
         """Names of the registered plugins, in the order in which they were registered."""
@@ -126,11 +145,13 @@ class PluginManager:
         installed plugin of the same name. If this raises, nothing of `plugins` stays registered.
 
         Raises:
+            AgentProtocolError: a run is active.
             PluginLoadError: an object that cannot be registered, a name that is not installed; an order that cannot be;
                 with `strict` also whatever else went wrong.
         """
+        self._refuse_during_runs()
         items = [plugins] if isinstance(plugins, (Installed, str, ModuleType)) else list(plugins)
-        given = {_name_of(item) for item in items if not isinstance(item, (str, Installed))}
+        given = {name_of(item) for item in items if not isinstance(item, (str, Installed))}
         before = self.names()
         try:
             for item in items:
@@ -178,7 +199,7 @@ class PluginManager:
             elif self._status(name) != "loaded":
                 self._load(info, point)
             elif not self._infos[name].distribution:
-                raise _two_plugins(self._infos[name], info)
+                raise two_plugins(self._infos[name], info)
 
     def _block(self, info: PluginInfo) -> None:
         self._infos[info.name] = info.replace(status="blocked", reason=self.disabled[info.name])
@@ -232,18 +253,11 @@ class PluginManager:
         return "" if found is None else found.status
 
     def _register(self, plugin: object, info: PluginInfo) -> str | None:
-        from .checks import check_object, check_plugin
-
         name = info.name
         if name in self.disabled:
             self._block(info)
             return None
-        check_object(plugin, name)
-        self._refuse_duplicate(plugin, info)
-        functions = check_plugin(plugin, name)
-        supplies = Supplies(name, self._settings_in_code)
-        supplies.collect(functions)
-        supplies.refuse_taken(self._supplies.values())
+        supplies = self._prepare(plugin, info)
         registry = self._registry()
         try:
             registry.register(plugin, name=name)
@@ -254,11 +268,24 @@ class PluginManager:
         self._compiled = None
         return name
 
-    def _refuse_duplicate(self, plugin: object, info: PluginInfo) -> None:
+    def _prepare(self, plugin: object, info: PluginInfo, *, again: bool = False) -> Supplies:
+        """Check a plugin and collect what it supplies; nothing is registered yet. `again`: in place of its old self."""
+        from .checks import check_object, check_plugin
+
+        name = info.name
+        check_object(plugin, name)
+        self._refuse_duplicate(plugin, info, again=again)
+        functions = check_plugin(plugin, name)
+        supplies = Supplies(name, self._settings_in_code)
+        supplies.collect(functions)
+        supplies.refuse_taken(other for owner, other in self._supplies.items() if owner != name)
+        return supplies
+
+    def _refuse_duplicate(self, plugin: object, info: PluginInfo, *, again: bool = False) -> None:
         for name in self.names():
             other = self.get(name)
-            if name == info.name:
-                raise _two_plugins(self._infos[name], info)
+            if name == info.name and not again:
+                raise two_plugins(self._infos[name], info)
             if other is plugin or other == plugin:  # pluggy tells plugins apart with ==
                 raise PluginLoadError(
                     f"plugin {info.name!r} is {'the same object as' if other is plugin else 'equal to'} the plugin "
@@ -272,6 +299,144 @@ class PluginManager:
 
             self._pluggy = Registry()
         return self._pluggy
+
+    # ---- between runs ------------------------------------------------------------------------------------------------
+
+    def enable(self, plugin: object) -> str:
+        """Take a plugin into use: one that `disable` took out or that is blocked, another installed one, an object.
+
+        Args:
+            plugin: Name of a plugin, or an instance or a module.
+
+        Returns:
+            Its name.
+
+        Raises:
+            AgentProtocolError: a run is active.
+            PluginLoadError: it is loaded already, cannot be loaded, or is blocked by `TRILANE_DISABLED_PLUGINS`; then
+                nothing has changed.
+        """
+        self._refuse_during_runs()
+        name = plugin if isinstance(plugin, str) else name_of(plugin)
+        if self.get(name) is not None:
+            raise PluginLoadError(f"plugin {name!r} is loaded already; reload(name) loads it anew", plugin=name)
+        reason, info = self.disabled.get(name), self._infos.get(name)
+        if reason is not None and DISABLED_VARIABLE in reason:
+            raise PluginLoadError(f"plugin {name!r} is {reason}; take its name out of that variable first", plugin=name)
+        self.disabled.pop(name, None)
+        try:
+            self.load([self._set_aside.get(name, plugin)])
+            if self._status(name) != "loaded":
+                raise PluginLoadError(f"plugin {name!r} cannot be enabled: {self._infos[name].reason}", plugin=name)
+        except BaseException:
+            if reason is not None:
+                self.disabled[name] = reason
+            self._infos.pop(name, None)
+            if info is not None:
+                self._infos[name] = info
+            raise
+        self._set_aside.pop(name, None)
+        self._inactive.pop(name, None)
+        return name
+
+    def disable(self, name: str) -> None:
+        """Take a plugin out of use, with its hooks, tools, models, stores and settings; it is listed as blocked.
+
+        One that was given as an object is kept for `enable`; `unregister` forgets it.
+
+        Raises:
+            AgentProtocolError: a run is active.
+            PluginLoadError: no plugin of that name is loaded or installed, or another one needs it for its order.
+        """
+        self._refuse_during_runs()
+        plugin = self.get(name)
+        if plugin is None and name not in self._known_names():
+            from .checks import nearest
+
+            raise PluginLoadError(
+                f"no plugin {name!r} is loaded or installed{nearest(name, self._known_names())}", plugin=name
+            )
+        info = self._infos.get(name) or PluginInfo(name=name)
+        if plugin is not None:
+            self.unregister(name)
+            if not info.distribution:
+                self._set_aside[name] = plugin
+        self._inactive.pop(name, None)
+        self.disabled.setdefault(name, "blocked by plugins.disable(name)")
+        self._block(info)
+        self.compile()
+
+    def reload(self, name: str) -> None:
+        """Import an installed plugin anew and put it in place of its old self, in the same place of the order.
+
+        All its modules are imported again, with whatever state they keep. If that fails, the old one stays in use.
+
+        Raises:
+            AgentProtocolError: a run is active.
+            PluginLoadError: it was given as an object, is blocked or not installed, or cannot be loaded.
+        """
+        self._refuse_during_runs()
+        if self.get(name) is not None and not self._infos[name].distribution:
+            raise PluginLoadError(
+                f"plugin {name!r} was given as an object, so there is nothing to import anew; "
+                "unregister(name) it and enable(...) a new object",
+                plugin=name,
+            )
+        if name in self.disabled:
+            raise PluginLoadError(f"plugin {name!r} is {self.disabled[name]}; enable(name) it", plugin=name)
+        found = [(info, point) for info, point in entries() if info.name == name and info.status == "available"]
+        if not found or found[0][1] is None:
+            from .checks import nearest
+
+            names = sorted({info.name for info, _ in entries()})
+            raise PluginLoadError(f"no plugin {name!r} is installed{nearest(name, names)}", plugin=name)
+        self._load_anew(found[0][0], found[0][1])
+
+    def _load_anew(self, info: PluginInfo, point: EntryPoint) -> None:
+        from .reloading import TakenOut
+
+        name = info.name
+        old = TakenOut(point)
+        try:
+            plugin, info, error = self._import(info, point)
+            if error is not None:
+                raise error
+            self._replace(name, plugin, self._prepare(plugin, info, again=True))
+        except KeyboardInterrupt:
+            old.put_back()
+            raise
+        except BaseException as error:  # the border to a plugin: SystemExit at import is a failure of it
+            old.put_back()
+            stays = ", the old one stays in use" if self.get(name) is not None else ""
+            raise PluginLoadError(
+                f"plugin {name!r} of {info.origin} cannot be loaded anew{stays}: {type(error).__name__}: {error}",
+                plugin=name,
+            ) from error
+        self._infos[name] = info.replace(status="loaded", reason="")
+        self._inactive.pop(name, None)
+
+    def _replace(self, name: str, plugin: object, supplies: Supplies) -> None:
+        """Put `plugin` where the one of that name is, or last; nothing has changed if the order cannot be."""
+        before = [(known, self.get(known)) for known in self.names()]
+        after = [(known, plugin if known == name else other) for known, other in before]
+        if name not in self.names():
+            after.append((name, plugin))
+        try:
+            self._arrange(after)
+            self.check()
+        except BaseException:
+            self._arrange(before)
+            raise
+        self._supplies[name] = supplies
+
+    def _arrange(self, plugins: Sequence[tuple[str, object]]) -> None:
+        """Register exactly these, in this order."""
+        registry = self._registry()
+        for name in self.names():
+            registry.unregister(name=name)
+        for name, plugin in plugins:
+            registry.register(plugin, name=name)
+        self._compiled = None
 
     # ---- what plugins supply -----------------------------------------------------------------------------------------
 
@@ -371,13 +536,18 @@ class PluginManager:
     def _compile(self) -> CompiledHooks:
         from .implementations import implementation
 
-        return CompiledHooks(
-            {
-                hook: tuple(implementation(hook, impl) for impl in impls)
-                for hook in HOOKS
-                if (impls := self._arranged(hook))
-            }
-        )
+        # What stays keeps its object, and with it what agents remember of it, such as failures in a row.
+        before, self._made = self._made, {}
+        calls: dict[str, tuple[HookImplementation, ...]] = {}
+        for hook in HOOKS:
+            made = []
+            for impl in self._arranged(hook):
+                key = (hook, impl.plugin_name, impl.function)
+                self._made[key] = before.get(key) or implementation(hook, impl)
+                made.append(self._made[key])
+            if made:
+                calls[hook] = tuple(made)
+        return CompiledHooks(calls)
 
     def _arranged(self, hook: str) -> list[pluggy.HookImpl]:
         from .ordering import arrange
@@ -392,32 +562,6 @@ class PluginManager:
 
     def __repr__(self) -> str:
         return f"<PluginManager {', '.join(self.names()) or 'without plugins'}>"
-
-
-def _two_plugins(first: PluginInfo, second: PluginInfo) -> PluginLoadError:
-    return PluginLoadError(
-        f"two plugins are called {first.name!r}: {first.origin} and {second.origin}; give one of them another name, "
-        "or use only one",
-        plugin=first.name,
-    )
-
-
-def _name_of(plugin: object) -> str:
-    try:
-        name = getattr(plugin, "name", None)
-    except Exception:  # a property that is not ready yet; the class has a name in any case
-        name = None
-    if isinstance(name, str) and name and not isinstance(plugin, type):
-        return name
-    if isinstance(plugin, (ModuleType, type)):
-        return plugin.__name__
-    return type(plugin).__name__
-
-
-def _value_of(plugin: object) -> str:
-    if isinstance(plugin, ModuleType):
-        return plugin.__name__
-    return f"{type(plugin).__module__}:{type(plugin).__qualname__}"
 
 
 _warned: set[str] = set()
