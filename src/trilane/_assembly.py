@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._dispatch import HookError, Withheld
+from ._dispatch import HookError
 from ._tasks import current_clock
 from .errors import AgentProtocolError, PluginError
 from .events import (
@@ -69,6 +69,7 @@ class Assembly:
         "_pieces",
         "_shown_open",
         "closed",
+        "failure",
         "message_id",
         "shown",
     )
@@ -78,6 +79,7 @@ class Assembly:
         self.message_id = new_id()
         self.shown = False  # the caller has seen the message begin
         self.closed = False  # the model call has ended
+        self.failure: Exception | None = None  # of an `on_delta` hook: it ends the run, whatever the model makes of it
         self._pieces: list[_Piece] = []
         self._open: _Piece | None = None
         self._shown_open: tuple[str, int] | None = None  # the text or reasoning segment the caller sees open
@@ -251,8 +253,7 @@ class Assembly:
             value = core.dispatcher.call_sync(implementation, core.context, delta, final)
         except Exception as error:
             core.dispatcher.count_error(implementation)
-            failure = HookError(implementation, error)
-            raise (Withheld(failure) if implementation.required else failure.annotated()) from None
+            raise self._failed(implementation, HookError(implementation, error).annotated()) from error.__cause__
         if value is None:
             return (delta,)
         core.dispatcher.row(implementation).changes += value != delta
@@ -260,12 +261,19 @@ class Assembly:
             return (value,)
         if isinstance(value, (list, tuple)) and all(isinstance(one, Delta) for one in value):
             return value
-        raise PluginError(
+        wrong = PluginError(
             f"plugin {implementation.plugin!r}: on_delta ({implementation.location}) returned "
             f"{type(value).__name__}; return None, a Delta, or a list of them",
             plugin=implementation.plugin,
             hook="on_delta",
         )
+        raise self._failed(implementation, wrong)
+
+    def _failed(self, implementation: Any, error: Exception) -> Exception:
+        if implementation.required:
+            self._core.withheld = f"withheld: plugin {implementation.plugin} failed"
+        self.failure = error
+        return error
 
     def _close_segment(self) -> None:
         """The part that was growing is complete: hooks may let out what they held back."""
@@ -277,6 +285,11 @@ class Assembly:
         self._close_shown()
 
     # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """The model call has ended: no further delta is taken."""
+        self.closed = True
+        self._fast_kind = ""
 
     def finish(self, response: ModelResponse) -> AssistantMessage:
         """The model has answered: close segments, show what was not streamed, and return the message."""

@@ -191,6 +191,8 @@ def settle(core: Core, cause: BaseException) -> None:
     core.status = "cancelled" if cancelled else "timed_out" if isinstance(cause, RunTimeoutError) else "failed"
     stop_reason: StopReason = "cancelled" if cancelled else "error"
     _keep_partial(core, stop_reason)
+    if core.step == "respond" and core.last_message is not None:  # whole, but the caller was not told yet
+        core.produce(MessageCompleted, message=core.last_message, stop_reason=core.last_message.stop_reason)
     outcome: Outcome = "timed_out" if core.status == "timed_out" else "interrupted"
     text = f"the run was cancelled ({cause})" if cancelled else "the run failed before it could start"
     batch = core.batch

@@ -36,6 +36,7 @@ async def generate(core: Core) -> AssistantMessage:
             core.check()
             if core.lane_error is not None:
                 raise core.lane_error from None
+            _check_deltas(core)
             again = await _ask_plugins(core, request, error)
             if again is None:
                 raise
@@ -48,10 +49,17 @@ async def generate(core: Core) -> AssistantMessage:
                 await _pause(core, again.after_seconds)
                 continue
         core.check()
+        _check_deltas(core)
         assembly = core.assembly
         assert assembly is not None
         message = assembly.finish(response)
         return message if message.model else message.replace(model=core.setup.model.name)
+
+
+def _check_deltas(core: Core) -> None:
+    """A failed `on_delta` is no failure of the model, even where the model, or a hook around it, swallowed it."""
+    if core.assembly is not None and core.assembly.failure is not None:
+        raise core.assembly.failure
 
 
 class _ModelCall:
@@ -115,7 +123,7 @@ async def _bounded(core: Core, request: ModelRequest, assembly: Assembly) -> Mod
     try:
         response = await core.setup.model.call(request, assembly.emit)
     except BaseException as error:
-        assembly.closed = True
+        assembly.close()
         ended = core.clock.pop(frame, error)
         if ended is Ended.TIMED_OUT:
             raise _too_slow(core, name) from error

@@ -46,21 +46,21 @@ async def load_context(core: Core) -> AgentPhase:
         await core.deliver()
     await _load_session(core)
     hooks = core.hooks
-    if hooks.on_tool:
-        await core.before_hook()
-        await _collect_tools(core)
-    if hooks.on_state:
-        await core.before_hook()
-        await core.dispatcher.each(hooks.on_state, core.clock, core.context)
-        _adopt_history(core)
-    core.first_new = len(core.view.log)
     message = core.request
     try:
+        if hooks.on_tool:
+            await core.before_hook()
+            await _collect_tools(core)
+        if hooks.on_state:
+            await core.before_hook()
+            await core.dispatcher.each(hooks.on_state, core.clock, core.context)
+            _adopt_history(core)
         if hooks.on_message:
             await core.before_hook()
             message = await _through_on_message(core, message)
     finally:
         # Whatever happens in a hook, what the user said is kept.
+        core.first_new = len(core.view.log)
         core.step = "begin"
         add_user_message(core, message)
     return AgentPhase.READY
@@ -177,7 +177,6 @@ async def _turn(core: Core) -> AgentPhase | None:
             hooks.on_model_request, core.clock, (core.context,), request, ModelRequest
         )
     core.model_request = request
-    core.step = "respond"
     return AgentPhase.GENERATING
 
 
@@ -250,9 +249,9 @@ async def _respond(core: Core) -> AgentPhase | None:
     await core.flush()
     core.produce(MessageCompleted, message=message, stop_reason=message.stop_reason)
     if message.calls:
+        core.step = "tools_done"
         batch = core.batch = Batch(core, message)
         await batch.decide()
-        core.step = "tools_done"
         if batch.needs_running:
             return AgentPhase.RUNNING_TOOL
         await batch.finish_refused()
@@ -407,6 +406,7 @@ def _hide(core: Core, message: AssistantMessage, reason: str) -> None:
 async def _through_on_answer(core: Core, message: AssistantMessage, output: Any) -> tuple[Any, Any]:
     """Ask every plugin; a replacement is asked about again. Returns the last decision and the output."""
     decision: Any = None
+    replacers: list[str] = []
     for _ in range(8):
         replaced = False
         for implementation in core.hooks.on_answer:
@@ -430,10 +430,16 @@ async def _through_on_answer(core: Core, message: AssistantMessage, output: Any)
             if value.output != output:
                 output = value.output
                 replaced = True
+                replacers.append(implementation.plugin)
                 break
         if not replaced:
             return decision, output
-    raise PluginError("the output was replaced 8 times without end by on_answer hooks", plugin="", hook="on_answer")
+    names = ", ".join(sorted(set(replacers)))
+    raise PluginError(
+        f"the output was replaced 8 times without end by on_answer hooks, by plugins: {names}",
+        plugin=replacers[-1],
+        hook="on_answer",
+    )
 
 
 _STEPS: Mapping[str, Callable[[Core], Awaitable[AgentPhase | None]]] = MappingProxyType(
@@ -498,6 +504,7 @@ async def generating(core: Core) -> AgentPhase:
     message = await generate(core)
     core.last_message = message
     core.assembly = None
+    core.step = "respond"  # until it is shown as completed, which the end of the run does where that is not reached
     core.record(MessageStored(run_id=core.run_id, message=message))
     return AgentPhase.READY
 
