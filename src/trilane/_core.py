@@ -8,7 +8,6 @@ stored through `flush`, in the order: commit, flush, then tell.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +127,92 @@ class Budget:
 class Core:
     """One run. Its parts are used by the modules of the run loop only."""
 
+    # Slots, and lists where deques would do: a server holds thousands of runs, and an empty deque takes 600 bytes.
+    __slots__ = (
+        "__weakref__",
+        "_flush_line",
+        "_flushing",
+        "_history",
+        "_publisher",
+        "_publishing_line",
+        "_stash",
+        "abandon_timer",
+        "agent_name",
+        "answer_attempts",
+        "answer_tasks",
+        "append_now",
+        "assembly",
+        "batch",
+        "budget",
+        "cause",
+        "clock",
+        "close_reason",
+        "compacted_turn",
+        "context",
+        "deadline",
+        "deps",
+        "dispatcher",
+        "empty_replies",
+        "end_waiters",
+        "failures",
+        "finished",
+        "first_new",
+        "follow_ups",
+        "hooks",
+        "lane_error",
+        "last_message",
+        "late_causes",
+        "lease",
+        "limits",
+        "loop",
+        "main",
+        "metadata",
+        "model_request",
+        "must_show",
+        "notes",
+        "notes_for_model",
+        "on_finish",
+        "outbox",
+        "output",
+        "own_usage",
+        "owner",
+        "parent",
+        "path",
+        "pending",
+        "questions",
+        "queue",
+        "queues",
+        "read_at",
+        "request",
+        "response",
+        "result",
+        "run_id",
+        "seq",
+        "session_id",
+        "settled",
+        "setup",
+        "shared_view",
+        "silent",
+        "state",
+        "status",
+        "steering",
+        "step",
+        "stop_error",
+        "store",
+        "store_error",
+        "stragglers",
+        "strict_error",
+        "suspended",
+        "timers",
+        "tools",
+        "turn",
+        "version",
+        "view",
+        "waiters",
+        "watchdog",
+        "withheld",
+    )
+
     def __init__(self, setup: RunSetup, owner: TaskOwner, queue: AgentEventQueue[Event]) -> None:
         self.setup = setup
         self.run_id = new_id()
@@ -152,7 +237,7 @@ class Core:
         self.version = 0
         self.store = setup.store
         self._flushing = False
-        self._flush_line: deque[Waiter] = deque()
+        self._flush_line: list[Waiter] = []
         self.append_now: Any = getattr(setup.store, "append_now", None)
         self.lease: Lease | None = None
         self.store_error: BaseException | None = None
@@ -163,12 +248,12 @@ class Core:
         self.must_show = False
         self.seq = 0
         self.silent = False  # nobody reads the stream: events are counted, not made
-        self.notes: deque[ExtensionEvent] = deque()
+        self.notes: list[ExtensionEvent] = []
         self._publisher: Clock | None = None
-        self._publishing_line: deque[Waiter] = deque()
+        self._publishing_line: list[Waiter] = []
         self.questions: dict[str, OpenQuestion] = {}
-        self.steering: deque[UserMessage] = deque()
-        self.follow_ups: deque[UserMessage] = deque()
+        self.steering: list[UserMessage] = []
+        self.follow_ups: list[UserMessage] = []
         self.answer_tasks: list[TaskHandle] = []
         # control
         self.owner = owner
@@ -348,7 +433,7 @@ class Core:
     async def deliver(self) -> None:
         """Call `on_event` for every notification that is waiting."""
         while self.notes:
-            note = self.notes.popleft()
+            note = self.notes.pop(0)
             await self.publish(note)
 
     async def publish(self, notification: ExtensionEvent, to: str | None = None) -> None:
@@ -372,7 +457,7 @@ class Core:
         finally:
             self._publisher = None
             if self._publishing_line:
-                self._publishing_line.popleft().wake()
+                self._publishing_line.pop(0).wake()
 
     async def emit_custom(self, name: str, data: JsonValue) -> None:
         clock = current_clock.get()
@@ -497,7 +582,7 @@ class Core:
         finally:
             self._flushing = False
             if self._flush_line:
-                self._flush_line.popleft().wake()
+                self._flush_line.pop(0).wake()
 
     async def _append(self, records: tuple[SessionRecord, ...]) -> None:
         outcome: list[int | BaseException] = []

@@ -159,7 +159,7 @@ async def _tell_plugins(core: Core, cause: BaseException, until: float) -> None:
 
 async def _deliver(core: Core, remaining: Any) -> None:
     while core.notes:
-        note = core.notes.popleft()
+        note = core.notes.pop(0)
         await core.dispatcher.teardown(core.hooks.on_event, core.clock, remaining, core.context, note)
 
 

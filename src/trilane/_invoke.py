@@ -151,7 +151,7 @@ async def _once(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Any:
     tool = run.tool
     assert tool is not None
     assert run.kwargs is not None
-    context = ToolContext[Any](core, run.call, run.key, run.attempt)
+    context: ToolContext[Any] = ToolContext(core, run.call, run.key, run.attempt)
     frame = clock.push(tool.timeout)
     try:
         value = await _call(core, batch, run, context)

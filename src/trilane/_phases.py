@@ -183,7 +183,7 @@ async def _turn(core: Core) -> AgentPhase | None:
 async def _take_steering(core: Core) -> None:
     core.take_input()
     while core.steering:
-        message = core.steering.popleft()
+        message = core.steering.pop(0)
         if core.hooks.on_message:
             await core.before_hook()
             message = await _through_on_message(core, message)
@@ -357,7 +357,7 @@ async def _answer(core: Core) -> AgentPhase | None:
     core.follow_ups.extend(core.steering)  # steering that came too late becomes a follow-up
     core.steering.clear()
     if core.follow_ups:
-        core.steering.append(core.follow_ups.popleft())
+        core.steering.append(core.follow_ups.pop(0))
         core.step = "turn"
         return None
     return AgentPhase.COMPLETED
