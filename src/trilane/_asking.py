@@ -101,8 +101,11 @@ def _receive(core: Core, question: Question, payload: Any) -> Any:
                 f"plugin {implementation.plugin!r} failed in on_reply: {type(error).__name__}: {error}"
             ) from error
         if isinstance(value, Reject):
+            core.dispatcher.changed(implementation, None, value, question.call)
             raise ReplyRejected(value.reason)
         if value is not None:
+            if value != payload:
+                core.dispatcher.changed(implementation, payload, value, question.call)
             return value
     return payload
 
@@ -191,8 +194,20 @@ async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, sche
             "or pass answer=an async function of the question"
         )
     context.question_count += 1
+    from ._resume import stored_question_id, stored_reply
+
+    is_stored, payload = stored_reply(core, context.call.id, context.question_count)
+    if is_stored:
+        return schema_of(schema)[1](payload)
     entry = open_question(
-        core, "question", prompt, schema, call=context.call, asked_by=context.call.name, timeout=timeout
+        core,
+        "question",
+        prompt,
+        schema,
+        call=context.call,
+        asked_by=context.call.name,
+        timeout=timeout,
+        question_id=stored_question_id(core, context.call.id),
     )
     await core.flush()
     if core.notes:

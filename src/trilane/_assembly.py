@@ -256,7 +256,8 @@ class Assembly:
             raise self._failed(implementation, HookError(implementation, error).annotated()) from error.__cause__
         if value is None:
             return (delta,)
-        core.dispatcher.row(implementation).changes += value != delta
+        if value != delta:
+            core.dispatcher.changed(implementation, delta, value)
         if isinstance(value, Delta):
             return (value,)
         if isinstance(value, (list, tuple)) and all(isinstance(one, Delta) for one in value):

@@ -28,6 +28,7 @@ async def run_child(parent: Core, setup: RunSetup, name: str, register: Callable
     setup.path = (*parent.path, name)
     setup.desk = parent.setup.desk
     setup.hooks = _together(setup.hooks, parent.setup.hooks)
+    setup.trace_plugins = setup.trace_plugins or parent.setup.trace_plugins
     stream: RunStream[Any] = RunStream(setup, register)
     async with stream:
         try:
@@ -44,6 +45,9 @@ async def run_child(parent: Core, setup: RunSetup, name: str, register: Callable
             if core is None or not core.finished or error is not core.cause:
                 raise  # the parent's own stream failed, not the child
             raise ToolError(f"The agent {name} failed: {type(error).__name__}: {error}") from error
+        finally:
+            if stream._core is not None:
+                parent.dispatcher.ledger.include(stream._core.dispatcher.ledger)
         output = stream.result.output
     return output if isinstance(output, str) else _as_json(output)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._backend import EventLoop, Waiter, new_waiter, running_event_loop
 from ._dispatch import Breaker, Dispatcher
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .config import Limits, ModelSettings
     from .events import Event, Question
     from .messages import AssistantMessage
+    from ._resume import StoredPoint
     from .models import Model, ModelRequest, ModelResponse
     from .output import Output
     from .plugins import CompiledHooks, PluginManager
@@ -72,6 +73,7 @@ class RunSetup:
         "instructions",
         "limits",
         "metadata",
+        "mode",
         "model",
         "output",
         "parent",
@@ -79,12 +81,12 @@ class RunSetup:
         "plugins",
         "queues",
         "request",
-        "resume",
         "session_id",
         "settings",
         "store",
         "tool_concurrency",
         "tools",
+        "trace_plugins",
     )
 
     agent_name: str
@@ -99,6 +101,7 @@ class RunSetup:
     instructions: str | Callable[[RunContext[Any]], Any]
     limits: Limits
     metadata: Mapping[str, JsonValue]
+    mode: Literal["run", "resume", "compact"]
     model: Model
     output: Output
     parent: Core | None
@@ -106,12 +109,12 @@ class RunSetup:
     plugins: PluginManager
     queues: RuntimeQueues | None
     request: UserMessage
-    resume: bool
     session_id: str
     settings: ModelSettings
     store: SessionStore
     tool_concurrency: int
     tools: dict[str, Tool]
+    trace_plugins: bool
 
 
 class Budget:
@@ -179,6 +182,7 @@ class Core:
         "parent",
         "path",
         "pending",
+        "point",
         "questions",
         "queue",
         "queues",
@@ -278,6 +282,7 @@ class Core:
         self.output: Any = None
         # what one phase leaves for the next
         self.step = "begin"
+        self.point: StoredPoint | None = None
         self.compacted_turn = -1
         self.model_request: ModelRequest | None = None
         self.response: ModelResponse | None = None
@@ -296,7 +301,9 @@ class Core:
         self.on_finish: list[Callable[[], None]] = []
         self._stash: Stash | None = None
         self._history: History | None = None
-        self.dispatcher = Dispatcher(setup.hooks, self, timeout=setup.hook_timeout, breaker=setup.breaker)
+        self.dispatcher = Dispatcher(
+            setup.hooks, self, timeout=setup.hook_timeout, breaker=setup.breaker, trace=setup.trace_plugins
+        )
         self.hooks = setup.hooks
         self.context: RunContext[Any] = RunContext(self)
 

@@ -46,6 +46,7 @@ class CallRun:
         "key",
         "kwargs",
         "original",
+        "question_id",
         "recorded",
         "result",
         "started",
@@ -61,6 +62,7 @@ class CallRun:
         self.tool = tool
         self.key = key
         self.attempt = 1
+        self.question_id = ""  # of a question that was open when the session was left
         self.state = "new"
         self.kwargs: dict[str, object] | None = None
         self.result: ToolResult | None = None
@@ -158,19 +160,22 @@ async def _ask_plugins(core: Core, run: CallRun) -> UseResult | None:
             if decision is None or isinstance(decision, Allow):
                 continue
             if isinstance(decision, Deny):
-                core.dispatcher.row(implementation).changes += 1
+                core.dispatcher.changed(implementation, None, decision, run.call)
                 run.finish(_denied(run, decision.reason))
                 return None
             if isinstance(decision, Rewrite):
                 if dict(decision.arguments) != dict(run.call.arguments):
-                    core.dispatcher.row(implementation).changes += 1
+                    before, after = dict(run.call.arguments), dict(decision.arguments)
+                    core.dispatcher.changed(implementation, before, after, run.call, subject="arguments")
                     rewriter = plugin
                     run.call = run.call.replace(arguments=copy.deepcopy(dict(decision.arguments)))
                     break
             elif isinstance(decision, UseResult):
+                core.dispatcher.changed(implementation, None, decision, run.call)
                 used = used or decision
             elif isinstance(decision, Ask):
                 if not _is_approved(run):
+                    core.dispatcher.changed(implementation, None, decision, run.call)
                     run.asks.append(decision)
                     run.asked_by.append(plugin)
             else:

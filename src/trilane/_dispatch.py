@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ._tasks import Clock, Ended, Frame
 from .errors import HookTimeoutError, PluginError, RunLimitError
-from .ledger import Ledger, LedgerRow
+from .ledger import Ledger, LedgerRow, ValueChange, difference
 
 if TYPE_CHECKING:
     from .plugins import CompiledHooks, HookImplementation
@@ -25,8 +25,30 @@ Breaker: TypeAlias = "dict[HookImplementation, int]"
 BREAK_AFTER = 3
 
 
+#: What each hook changes.
+SUBJECTS = {
+    "on_tool": "tools",
+    "on_state": "history",
+    "on_message": "message",
+    "on_model_request": "request",
+    "around_model": "response",
+    "on_delta": "delta",
+    "on_model_error": "decision",
+    "after_model": "response",
+    "decide_tool": "decision",
+    "around_tool": "result",
+    "after_tool": "result",
+    "on_answer": "output",
+    "on_reply": "reply",
+    "on_compact": "history",
+}
+
+
 class Reporter(Protocol):
     """Who is told about failures that are contained."""
+
+    turn: int
+    path: tuple[str, ...]
 
     def report(self, plugin: str, hook: str, error: BaseException, *, strict: bool, disabled: bool) -> None: ...
 
@@ -51,11 +73,15 @@ class HookError(Exception):
 class Dispatcher:
     """Calls the hooks of one run."""
 
-    __slots__ = ("_breaker", "_reporter", "_rows", "_timeout", "hooks", "ledger", "shielded")
+    __slots__ = ("_breaker", "_reporter", "_rows", "_timeout", "hooks", "ledger", "shielded", "tracing")
 
-    def __init__(self, hooks: CompiledHooks, reporter: Reporter, *, timeout: float, breaker: Breaker) -> None:
+    def __init__(
+        self, hooks: CompiledHooks, reporter: Reporter, *, timeout: float, breaker: Breaker, trace: bool = False
+    ) -> None:
         self.hooks = hooks
         self.ledger = Ledger()
+        #: True to keep what plugins change, not only count it.
+        self.tracing = trace
         #: True once the run ends: a further cancel then ends the hook that runs, not the ending.
         self.shielded = False
         self._reporter = reporter
@@ -145,6 +171,37 @@ class Dispatcher:
         finally:
             row.seconds += perf_counter() - started
 
+    def changed(
+        self, implementation: HookImplementation, before: object, after: object, *context: Any, subject: str = ""
+    ) -> None:
+        """Count that an implementation changed a value or decided something; keep it where the run is traced.
+
+        Args:
+            implementation: Whose.
+            before: The value before.
+            after: The value after.
+            context: The other arguments of the hook; a tool call among them is named.
+            subject: What was changed, if the hook does not say.
+        """
+        self.row(implementation).changes += 1
+        if self.tracing:
+            old, new = difference(before, after)
+            subject = subject or SUBJECTS.get(implementation.hook, "value")
+            if before is None and subject in ("decision", "output", "reply"):
+                new = {type(after).__name__: new}  # what kind of decision it was is in no field
+            self.ledger.changes.append(
+                ValueChange(
+                    plugin=implementation.plugin,
+                    hook=implementation.hook,
+                    subject=subject,
+                    turn=self._reporter.turn,
+                    before=old,
+                    after=new,
+                    about=_tool_of(context),
+                    path=self._reporter.path,
+                )
+            )
+
     def count_error(self, implementation: HookImplementation) -> None:
         """Count a failure of `call_sync` in the ledger."""
         self.row(implementation).errors += 1
@@ -220,7 +277,7 @@ class Dispatcher:
                     self._blame(failure)
                     continue
                 if changed is not value and changed != value:
-                    self.row(implementation).changes += 1
+                    self.changed(implementation, value, changed, before)
                 value = changed
         finally:
             clock.leave(frame)
@@ -235,6 +292,7 @@ class Dispatcher:
         for implementation in implementations:
             value = await self.call(implementation, clock, *args)
             if value is not None:
+                self.changed(implementation, None, value)
                 return value
         return None
 
@@ -336,3 +394,10 @@ def _wrong_type(implementation: HookImplementation, value: object, expect: type)
         plugin=name,
         hook=hook,
     )
+
+
+def _tool_of(context: tuple[Any, ...]) -> str:
+    from .messages import ToolCall
+
+    parts = [part for item in context for part in (item if isinstance(item, tuple) else (item,))]
+    return next((part.name for part in parts if isinstance(part, ToolCall)), "")

@@ -86,6 +86,8 @@ class _ModelCall:
         answered: list[ModelResponse] = []
 
         async def call_next(changed: ModelRequest | None = None) -> ModelResponse:
+            if changed is not None and changed is not request and changed != request:
+                core.dispatcher.changed(implementation, request, changed, subject="request")
             response = await self._layer(depth + 1, changed if changed is not None else request)
             answered.append(response)
             return response
@@ -99,6 +101,9 @@ class _ModelCall:
                 core.dispatcher.report(failure)  # an answer is never thrown away
                 return answered[-1]
             raise failure.annotated() from failure.error.__cause__
+        inner = answered[-1] if answered else None
+        if response is not inner and response != inner:
+            core.dispatcher.changed(implementation, inner, response)
         return response
 
     async def _call(self, request: ModelRequest) -> ModelResponse:

@@ -117,6 +117,9 @@ async def _layer(core: Core, batch: Batch, run: CallRun, clock: Clock, depth: in
             return run.result
         text = f"Tool {run.call.name} was not run: plugin {implementation.plugin!r} failed around it"
         return ToolResult(call_id=run.call.id, content=text, outcome="error")
+    inner = passed[0] if passed else None
+    if result is not inner and result != inner:
+        core.dispatcher.changed(implementation, inner, result, run.call)
     return result
 
 

@@ -53,7 +53,10 @@ async def load_context(core: Core) -> AgentPhase:
             await _collect_tools(core)
         if hooks.on_state:
             await core.before_hook()
-            await core.dispatcher.each(hooks.on_state, core.clock, core.context)
+            if core.dispatcher.tracing:
+                await _trace_states(core)
+            else:
+                await core.dispatcher.each(hooks.on_state, core.clock, core.context)
             _adopt_history(core)
         if hooks.on_message:
             await core.before_hook()
@@ -97,9 +100,9 @@ async def _collect_tools(core: Core) -> None:
     for implementation, offered in values:
         if offered is None:
             continue
-        core.dispatcher.row(implementation).changes += 1
-        for one in offered:
-            tool = as_tool(one)
+        offered = [as_tool(one) for one in offered]
+        core.dispatcher.changed(implementation, None, [tool.name for tool in offered])
+        for tool in offered:
             if tool.name in tools:
                 owner = f"plugin {owners[tool.name]!r}" if tool.name in owners else "the agent"
                 raise ToolDefinitionError(
@@ -109,6 +112,15 @@ async def _collect_tools(core: Core) -> None:
             tools[tool.name] = tool
             owners[tool.name] = implementation.plugin
     core.tools = tools
+
+
+async def _trace_states(core: Core) -> None:
+    """One plugin at a time, so that it can be told which of them edited the history."""
+    for implementation in core.hooks.on_state:
+        before = tuple(core.history)
+        await core.dispatcher.each((implementation,), core.clock, core.context)
+        if core.history.edited and tuple(core.history) != before:
+            core.dispatcher.changed(implementation, before, tuple(core.history))
 
 
 def _adopt_history(core: Core) -> None:
@@ -416,8 +428,8 @@ async def _through_on_answer(core: Core, message: AssistantMessage, output: Any)
                 raise failure.annotated() from failure.error.__cause__
             if value is None:
                 continue
-            core.dispatcher.row(implementation).changes += 1
             if isinstance(value, SendBack):
+                core.dispatcher.changed(implementation, None, value)
                 return value, output
             if not isinstance(value, Replace):
                 raise PluginError(
@@ -428,6 +440,7 @@ async def _through_on_answer(core: Core, message: AssistantMessage, output: Any)
                 )
             decision = value
             if value.output != output:
+                core.dispatcher.changed(implementation, output, value.output)
                 output = value.output
                 replaced = True
                 replacers.append(implementation.plugin)

@@ -68,6 +68,7 @@ class RunOptions(TypedDict, total=False):
         metadata: Whatever plugins should know; `run.metadata` has it.
         answer: Answers questions in the process.
         queues: The run's three lanes, to record or feed them.
+        trace_plugins: Keep in `result.ledger.changes` what plugins change, from what to what.
     """
 
     session: str | None
@@ -80,6 +81,7 @@ class RunOptions(TypedDict, total=False):
     metadata: Mapping[str, JsonValue]
     answer: Answerer
     queues: RuntimeQueues
+    trace_plugins: bool
 
 
 _OPTIONS = frozenset(RunOptions.__annotations__) | {"deps", "output_type"}
@@ -105,6 +107,7 @@ class Agent(Generic[D, O]):
         grace_seconds: How long the end of a stopped or failed run may take.
         disabled_plugins: Names of plugins that are not to be loaded.
         strict_plugins: Raise for plugins that fail to load, instead of listing them as failed.
+        trace_plugins: Keep in `result.ledger.changes` what plugins change; for a run, give it as an option.
 
     Raises:
         ConfigError: something of this cannot be used; the message says what and what to do.
@@ -129,6 +132,7 @@ class Agent(Generic[D, O]):
         grace_seconds: float = 1.5,
         disabled_plugins: Sequence[str] = (),
         strict_plugins: bool = False,
+        trace_plugins: bool = False,
     ) -> None:
         if tool_concurrency < 1:
             raise ConfigError(f"tool_concurrency is {tool_concurrency}; at least 1 tool must be able to run")
@@ -148,6 +152,7 @@ class Agent(Generic[D, O]):
         self._tool_concurrency = tool_concurrency
         self._hook_timeout = float(hook_timeout)
         self._grace_seconds = float(grace_seconds)
+        self._trace_plugins = trace_plugins
         self._streams: weakref.WeakValueDictionary[str, RunStream[Any]] = weakref.WeakValueDictionary()
         self.plugins = PluginManager(
             plugins, disabled=disabled_plugins, strict=strict_plugins, active=partial(_active_sessions, self._streams)
@@ -414,11 +419,12 @@ class Agent(Generic[D, O]):
         setup.plugins = self.plugins
         setup.queues = get("queues")
         setup.request = make_user_message(request)
-        setup.resume = False
+        setup.mode = "run"
         setup.session_id = get("session") or new_id()
         setup.settings = self._settings.merged(get("model_settings"))
         setup.store = self.store
         setup.tool_concurrency = self._tool_concurrency
+        setup.trace_plugins = get("trace_plugins", self._trace_plugins)
         extra = get("tools")
         setup.tools = self._tools if not extra else check_tools([*self._tools.values(), *extra])
         if extra:

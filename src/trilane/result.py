@@ -9,7 +9,7 @@ from typing_extensions import TypeVar
 
 from ._records import Record, adapter
 from .errors import RecordedError, RunNotCompletedError
-from .ledger import HookFailure, Ledger
+from .ledger import HookFailure, Ledger, ValueChange
 from .messages import AssistantMessage, Message, StopReason, ToolCall, Usage
 
 if TYPE_CHECKING:
@@ -183,6 +183,7 @@ class RecordedResult(Record):
     hook_failures: tuple[HookFailure, ...] = ()
     abandoned: tuple[ToolCall, ...] = ()
     ledger: tuple[dict[str, JsonValue], ...] = ()
+    changes: tuple[ValueChange, ...] = ()
 
 
 def _error_json(error: BaseException | None) -> dict[str, str] | None:
@@ -212,6 +213,7 @@ def _to_record(result: RunResult[Any]) -> RecordedResult:
         hook_failures=result.hook_failures,
         abandoned=result.abandoned,
         ledger=tuple(dict(row) for row in result.ledger.as_rows()),
+        changes=tuple(result.ledger.changes),
     )
 
 
@@ -223,6 +225,7 @@ def _from_record(value: Any) -> RunResult[Any]:
         entry = ledger.row(str(row["plugin"]), str(row["hook"]))
         entry.calls, entry.errors, entry.changes = int(row["calls"]), int(row["errors"]), int(row["changes"])
         entry.seconds = float(row["seconds"])
+    ledger.changes += value.changes
     return RunResult(
         status=value.status,
         stop_reason=value.stop_reason,
