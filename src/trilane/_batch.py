@@ -255,7 +255,17 @@ class Batch:
             prompt = "\n".join(dict.fromkeys(ask.prompt for ask in run.asks))
             schema = next((ask.schema for ask in run.asks if ask.schema is not Approval), Approval)
             asked_by = ", ".join(dict.fromkeys(run.asked_by))
-            run.entry = open_question(core, "approval", prompt, schema, call=run.call, asked_by=asked_by, timeout=None)
+            run.entry = open_question(
+                core,
+                "approval",
+                prompt,
+                schema,
+                call=run.call,
+                asked_by=asked_by,
+                timeout=None,
+                question_id=run.question_id,
+            )
+            run.question_id = ""  # should it be asked again, it is another question
             self._set_deadline(run.entry, None)
             asked.append(run)
         await core.flush()

@@ -150,6 +150,7 @@ class Core:
         "cause",
         "clock",
         "close_reason",
+        "compacted",
         "compacted_turn",
         "context",
         "deadline",
@@ -284,6 +285,7 @@ class Core:
         self.step = "begin"
         self.point: StoredPoint | None = None
         self.compacted_turn = -1
+        self.compacted = False
         self.model_request: ModelRequest | None = None
         self.response: ModelResponse | None = None
         self.answer_attempts = 0

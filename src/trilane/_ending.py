@@ -67,7 +67,7 @@ async def after_completed(core: Core) -> None:
 
 
 def verdict(core: Core, ended: Ended, error: BaseException | None) -> BaseException:
-    """What ended the run, as the exception its caller will see. A cancel wins over errors, the first over later ones."""
+    """What ended the run, as the exception its caller will see: a cancel before errors, the first before later ones."""
     error = _ungrouped(error)
     if core.stop_error is not None and (error is core.stop_error or ended is Ended.ASKED):
         return core.stop_error

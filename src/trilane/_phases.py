@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ._batch import Batch
 from ._dispatch import HookError, Withheld
 from ._generate import generate
+from ._resume import first_step, take_up_tools
 from .decisions import CompactedHistory, Replace, SendBack
 from .errors import ConfigError, EmptyReplyError, PluginError, RefusalError, RunLimitError, ToolDefinitionError
 from .events import (
@@ -58,14 +59,17 @@ async def load_context(core: Core) -> AgentPhase:
             else:
                 await core.dispatcher.each(hooks.on_state, core.clock, core.context)
             _adopt_history(core)
-        if hooks.on_message:
+        if hooks.on_message and core.setup.mode == "run":
             await core.before_hook()
             message = await _through_on_message(core, message)
     finally:
-        # Whatever happens in a hook, what the user said is kept.
         core.first_new = len(core.view.log)
-        core.step = "begin"
-        add_user_message(core, message)
+        if core.setup.mode == "run":
+            # Whatever happens in a hook, what the user said is kept.
+            core.step = "begin"
+            add_user_message(core, message)
+    if core.setup.mode != "run":
+        core.step = first_step(core) if core.setup.mode == "resume" else "compact_only"
     return AgentPhase.READY
 
 
@@ -79,7 +83,8 @@ async def _load_session(core: Core) -> None:
         for record in page.records:
             core.view.apply(record)
         core.version = page.version
-    core.view.close()
+    if setup.mode != "resume":
+        core.view.close()
     if setup.history is not None:
         if core.view.log:
             raise ConfigError(
@@ -312,6 +317,25 @@ def _replace_last(core: Core, message: AssistantMessage) -> None:
         core.shared_view.replace_last(message)
 
 
+async def _take_up_tools(core: Core) -> AgentPhase | None:
+    """A resumed run: go on with the calls of the last message."""
+    batch = await take_up_tools(core)
+    core.step = "tools_done"
+    if batch.needs_running:
+        return AgentPhase.RUNNING_TOOL
+    await batch.finish_refused()
+    return None
+
+
+async def _compact_only(core: Core) -> AgentPhase:
+    """`agent.compact`: one compaction, and nothing else."""
+    if core.compacted_turn < 0 and core.hooks.on_compact and core.view.log:
+        core.compacted_turn = 0
+        return AgentPhase.COMPACTING
+    core.output = core.compacted
+    return AgentPhase.COMPLETED
+
+
 async def _tools_done(core: Core) -> None:
     core.batch = None
     message = core.last_message
@@ -458,6 +482,8 @@ async def _through_on_answer(core: Core, message: AssistantMessage, output: Any)
 _STEPS: Mapping[str, Callable[[Core], Awaitable[AgentPhase | None]]] = MappingProxyType(
     {
         "begin": _begin,
+        "take_up_tools": _take_up_tools,
+        "compact_only": _compact_only,
         "turn": _turn,
         "respond": _respond,
         "tools_done": _tools_done,
@@ -483,6 +509,7 @@ async def compact(core: Core) -> AgentPhase:
             else:
                 core.record(ViewReplaced(run_id=core.run_id, messages=value.messages, reason=value.reason))
                 changed, reason = True, value.reason or "compacted"
+                core.compacted = True
         elif value is not None:
             reason = f"not used: on_compact returned {type(value).__name__}, not a CompactedHistory"
     except HookError as failure:

@@ -18,6 +18,7 @@ from ._asking import answerer_of, root_of
 from ._backend import new_waiter
 from ._core import Core, RunSetup
 from ._phases import PHASES
+from ._resume import prepare
 from ._tasks import TaskOwner, current_clock, wait_shielded
 from .channels import AgentEventQueue, QueueClosed, RuntimeQueues
 from .errors import AgentProtocolError, EventSinkClosed, SessionBusyError
@@ -86,6 +87,13 @@ async def _work_under_lease(core: Core, opened: Callable[[BaseException | None],
     except BaseException as error:  # handed to whoever enters the stream, in whose name it was asked for
         opened(error)
         return
+    if core.setup.mode != "run":
+        try:
+            await prepare(core)
+        except BaseException as error:
+            await _shielded(core, manager.__aexit__(None, None, None))
+            opened(error)
+            return
     core.begin()
     opened(None)
     try:
@@ -191,6 +199,8 @@ class RunStream(Generic[Oc]):
         if queues is not None:
             queues.input.on_put = _Inlet(core)
         if core.append_now is not None:
+            if core.setup.mode != "run":
+                await prepare(core)
             self._core = core
             core.begin()
             self._register(self.session_id, self)

@@ -318,6 +318,36 @@ class Agent(Generic[D, O]):
 
         return Runtime(make, abandoned_seconds)
 
+    def resume(self, session: str, /, *, deps: D = cast("Any", None), **options: Unpack[RunOptions]) -> RunStream[O]:
+        """Take a session up where it was left: by `suspend`, by a crash, or by a run that failed.
+
+        What the store knows decides: a question that was open is asked again under its id; an answer that was cut off
+        is generated again; calls with a stored result keep it; calls that had started run again only if their `effect`
+        is `read` or `idempotent`, with the same key and a higher attempt, and otherwise are answered "interrupted,
+        effect unknown" or by the tool's `reconcile`. `on_message` and `before_run` are not called. Use it like
+        `stream`; `.wait()` returns the result.
+
+        Raises:
+            SessionError: from the run: the session is empty.
+        """
+        setup = self._setup(_RESUMED, {**options, "session": session, "deps": deps})
+        setup.mode = "resume"
+        return RunStream(setup, self._register)
+
+    async def compact(self, session: str) -> bool:
+        """Let `on_compact` shorten what models see of a session now; True if it changed.
+
+        The stored history stays whole. It is a run of its own: the session must not be busy.
+
+        Raises:
+            SessionBusyError: the session has an active run.
+        """
+        setup = self._setup(_RESUMED, {"session": session})
+        setup.mode = "compact"
+        async with RunStream[Any](setup, self._register) as stream:
+            result = await stream.wait()
+        return bool(result.output)
+
     # ---- while runs are active ---------------------------------------------------------------------------------------
 
     def active(self, session: str) -> RunStream[Any] | None:
@@ -444,6 +474,7 @@ def _active_sessions(streams: Mapping[str, RunStream[Any]]) -> list[str]:
     ]
 
 
+_RESUMED = UserMessage(id="resumed", parts=(TextPart(text="(resumed)"),))
 _DEFAULT_LIMITS = Limits()
 _DEFAULT_SETTINGS = ModelSettings()
 
