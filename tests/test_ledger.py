@@ -219,3 +219,8 @@ def test_ledgers_add_up() -> None:
         {"plugin": "a", "hook": "before_run", "calls": 4, "errors": 2, "seconds": 1.0, "changes": 0},
         {"plugin": "b", "hook": "before_run", "calls": 1, "errors": 0, "seconds": 0, "changes": 0},
     ]
+
+
+async def test_hooks_that_are_first_called_at_the_end_are_in_the_ledger_too() -> None:
+    agent = Agent(ScriptedModel("1"), plugins=[plugin("close_run", lambda: None)])
+    assert [(row.hook, row.calls) for row in (await agent.run("Hello")).ledger] == [("close_run", 1)]

@@ -92,7 +92,7 @@ class RunResult(Generic[Oc]):
         self.turns = turns
         self.error = error
         self.store_error = store_error
-        self.ledger = ledger or Ledger()
+        self.ledger = Ledger() if ledger is None else ledger  # an empty one is false, and the run still fills it
         self.hook_failures = hook_failures
         self.abandoned = abandoned
         # The log is shared with the session and only ever grows: these are its first `_count` items.

@@ -37,6 +37,7 @@ class Launch:
     json_lines: bool = False
     verbose: bool = False
     stats: bool = False
+    trace_plugins: bool = False
     debug: bool = False
 
 
@@ -74,6 +75,8 @@ def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) ->
     run_options: dict[str, Any] = {"session": options.session or None}
     if not answers.attended:
         run_options["answer"] = answers.unattended
+    if options.trace_plugins:
+        run_options["trace_plugins"] = True
     if options.max_turns is not None:
         run_options["limits"] = Limits(turns=options.max_turns)
 
@@ -87,6 +90,10 @@ def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) ->
     status = outcome.exit_status
     if status == 1 and outcome.error is not None:
         status = report_error(outcome.error, debug=options.debug)
+    if options.trace_plugins and outcome.result is not None:
+        from .trace import trace_lines
+
+        say("\n".join(trace_lines(outcome.result)))
     if options.stats and outcome.result is not None:
         from .stats import stats_lines
 

@@ -36,6 +36,9 @@ def run_command(
     json_lines: Annotated[bool, typer.Option("--json", help="Print every event as one line of JSON.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show phases and other details.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Show usage and what each plugin cost.")] = False,
+    trace_plugins: Annotated[
+        bool, typer.Option("--trace-plugins", help="Show what plugins changed, from what to what.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Work one request and print the answer.
@@ -60,6 +63,7 @@ def run_command(
                 json_lines=json_lines,
                 verbose=verbose,
                 stats=stats,
+                trace_plugins=trace_plugins,
                 debug=debug,
             )
         )
