@@ -31,7 +31,6 @@ pytestmark = pytest.mark.anyio
 CONTAINED = [
     "after_model",
     "before_tool",
-    "around_tool",
     "after_tool",
     "after_turn",
     "after_run",

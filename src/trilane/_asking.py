@@ -14,7 +14,7 @@ from ._backend import new_waiter
 from ._questions import OpenQuestion, ReplyRejected, schema_of
 from ._tasks import Clock, current_clock
 from .decisions import Reject
-from .errors import NoAnswererError, ReplyTimeoutError, RunCancelledError
+from .errors import NoAnswererError, ReplyError, ReplyTimeoutError, RunCancelledError
 from .events import Question, QuestionClosedEvent, QuestionOpenedEvent, Receipt, ReplyReceived, ReplyRequested
 from .messages import ToolCall, clean_text, new_id
 from .stores import QuestionClosed, QuestionStored
@@ -152,7 +152,7 @@ def start_answering(core: Core, entry: OpenQuestion) -> None:
             payload = await answer(entry.question)
             receipt = core.setup.desk.reply(entry.question.session_id, entry.question.id, payload)
             if receipt.status == "invalid":
-                raise NoAnswererError(f"answer= returned what the question does not take: {'; '.join(receipt.reasons)}")
+                raise ReplyError(f"answer= returned what the question does not take: {'; '.join(receipt.reasons)}")
         except BaseException as error:  # the end of the task: whatever it is becomes the answer "nobody can"
             entry.value = error
             core.setup.desk.withdraw(entry)
@@ -165,8 +165,11 @@ async def wait_for_reply(core: Core, entry: OpenQuestion, timeout: float | None)
     """Wait until the question is answered or withdrawn; the clock of the asking task stands still."""
     limit = timeout if timeout is not None else core.limits.reply_seconds
     deadline = None if limit is None else core.timers.now() + limit
-    clock = current_clock.get()
-    since = clock.pause()
+    clock, batch = current_clock.get(), core.batch
+    call_id = "" if entry.question.call is None else entry.question.call.id
+    clock.pause()
+    if batch is not None:
+        batch.count_waiting(call_id, 1)
     try:
         while entry.status == "open":
             if core.stop_error is not None or (deadline is not None and core.timers.now() >= deadline):
@@ -183,7 +186,9 @@ async def wait_for_reply(core: Core, entry: OpenQuestion, timeout: float | None)
                 if waiter in core.waiters:
                     core.waiters.remove(waiter)
     finally:
-        clock.resume(since)
+        clock.resume()
+        if batch is not None:
+            batch.count_waiting(call_id, -1)
 
 
 async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, schema: Any, timeout: float | None) -> Any:
@@ -223,6 +228,8 @@ async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, sche
         return entry.value
     if core.stop_error is not None:
         raise RunCancelledError(str(core.stop_error)) from core.stop_error
+    if isinstance(entry.value, NoAnswererError):
+        raise entry.value
     if isinstance(entry.value, BaseException):
         raise NoAnswererError(f"the answer= function failed on {prompt[:80]!r}") from entry.value
     raise ReplyTimeoutError(f"nobody answered {prompt[:80]!r} of tool {context.call.name!r} in time")

@@ -129,14 +129,14 @@ class Assembly:
                 text=text,
             )
             clock = current_clock.get()
-            since = clock.pause()
+            clock.pause()
             try:
                 await core.queue.put(event)
             except Exception as error:
                 core.lane_error = core.lane_error or error
                 raise
             finally:
-                clock.resume(since)
+                clock.resume()
             if core.stop_error is not None:
                 core.check()
             return

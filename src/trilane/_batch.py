@@ -128,19 +128,29 @@ class Batch:
         waiter = self._waiter = new_waiter()
         deadline = self._nearest_reply_deadline()
         timer = None if deadline is None else core.timers.call_at(deadline, waiter.wake)
-        since = core.clock.pause() if self._only_waiting() else None
+        outside = self._only_waiting()
+        if outside:
+            core.wait_outside()
         try:
             await waiter.wait()
         finally:
-            if since is not None:
-                core.clock.resume(since)
+            if outside:
+                core.work_again()
             self._waiter = None
             if timer is not None:
                 timer.cancel()
 
     def _only_waiting(self) -> bool:
         """True if nothing runs: the time is the outside's, not the run's."""
-        return all(run.state in ("waiting", "finished") for run in self.runs)
+        return all(run.replies_awaited or run.state in ("waiting", "finished") for run in self.runs)
+
+    def count_waiting(self, call_id: str, change: int) -> None:
+        """The tool of a call begins (1) or ceases (-1) to wait for a reply."""
+        for run in self.runs:
+            if run.call.id == call_id:
+                run.replies_awaited += change
+                self.wake()
+                return
 
     def _nearest_reply_deadline(self) -> float | None:
         deadlines = [run.entry.deadline for run in self.runs if run.entry is not None]

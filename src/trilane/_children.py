@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._run import RunStream
+from ._tasks import current_clock
 from .errors import ToolError
 from .events import ChildEvent
 from .plugins import CompiledHooks
@@ -18,13 +19,16 @@ __all__ = ["run_child"]
 _TERMINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
 
-async def run_child(parent: Core, setup: RunSetup, name: str, register: Callable[[str, RunStream[Any]], None]) -> str:
+async def run_child(
+    parent: Core, setup: RunSetup, name: str, call_id: str, register: Callable[[str, RunStream[Any]], None]
+) -> str:
     """Run `setup` as a child of `parent` and return its answer as text.
 
     Raises:
         ToolError: the child failed; the text says how, without its internals.
     """
     setup.parent = parent
+    setup.caller = (current_clock.get(), call_id)
     setup.path = (*parent.path, name)
     setup.desk = parent.setup.desk
     setup.hooks = _together(setup.hooks, parent.setup.hooks)

@@ -64,6 +64,7 @@ class RunSetup:
         "agent_name",
         "answer",
         "breaker",
+        "caller",
         "deps",
         "desk",
         "grace_seconds",
@@ -92,6 +93,7 @@ class RunSetup:
     agent_name: str
     answer: Callable[[Question], Awaitable[JsonValue]] | None
     breaker: Breaker
+    caller: tuple[Clock, str] | None  # of a child run: the clock and the id of the call that it is
     deps: Any
     desk: QuestionDesk
     grace_seconds: float
@@ -406,8 +408,10 @@ class Core:
         if not pending:
             return
         self.pending = []
-        clock = current_clock.get()
-        since = clock.pause()
+        clock, main = current_clock.get(), self.clock
+        clock.pause()
+        if clock is not main:
+            main.pause()  # the run as a whole waits for its caller, too
         try:
             await self.queue.put(*pending)
         except Exception as error:
@@ -415,7 +419,9 @@ class Core:
                 self.lane_error = error
             raise
         finally:
-            clock.resume(since)
+            clock.resume()
+            if clock is not main:
+                main.resume()
 
     async def enter(self, target: AgentPhase) -> None:
         """Change the phase and tell plugins."""
@@ -528,6 +534,26 @@ class Core:
     def receive(self, message: UserMessage) -> None:
         """A message came in while the run is active."""
         (self.follow_ups if message.origin == "follow_up" else self.steering).append(message)
+
+    def wait_outside(self) -> None:
+        """All of the run waits for replies: its clock stands still, and so does that of the call it is run by."""
+        self.clock.pause()
+        if self.setup.caller is not None:
+            clock, call_id = self.setup.caller
+            clock.pause()
+            self._tell_parent(call_id, 1)
+
+    def work_again(self) -> None:
+        """What `wait_outside` began is over."""
+        self.clock.resume()
+        if self.setup.caller is not None:
+            clock, call_id = self.setup.caller
+            clock.resume()
+            self._tell_parent(call_id, -1)
+
+    def _tell_parent(self, call_id: str, change: int) -> None:
+        if self.parent is not None and self.parent.batch is not None:
+            self.parent.batch.count_waiting(call_id, change)
 
     # ---- stopping ----------------------------------------------------------------------------------------------------
 

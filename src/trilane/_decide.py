@@ -48,6 +48,7 @@ class CallRun:
         "original",
         "question_id",
         "recorded",
+        "replies_awaited",
         "result",
         "started",
         "state",
@@ -75,6 +76,7 @@ class CallRun:
         self.asks: list[Ask] = []
         self.asked_by: list[str] = []
         self.approved_hash = ""
+        self.replies_awaited = 0  # by its tool, while it runs
 
     @property
     def is_running(self) -> bool:

@@ -21,7 +21,7 @@ from ._phases import PHASES
 from ._resume import prepare
 from ._tasks import TaskOwner, current_clock, wait_shielded
 from .channels import AgentEventQueue, QueueClosed, RuntimeQueues
-from .errors import AgentProtocolError, EventSinkClosed, SessionBusyError
+from .errors import AgentProtocolError, EventSinkClosed, NoAnswererError, SessionBusyError
 from .events import Event, Question, Receipt
 from .messages import TextPart, ToolResult, UserMessage, clean_text, new_id
 from .result import RunResult
@@ -323,6 +323,9 @@ class RunStream(Generic[Oc]):
         """Nobody sees questions from now on: those nobody else answers are closed."""
         if answerer_of(core) is None and core.queues is None:
             for entry in list(core.questions.values()):
+                entry.value = NoAnswererError(
+                    f"nobody can answer {entry.question.prompt[:80]!r}: the stream is not read any more"
+                )
                 core.setup.desk.withdraw(entry)
             core.notice()
 

@@ -325,13 +325,14 @@ current_clock: ContextVar[Clock] = ContextVar("trilane_clock")
 class Clock:
     """The bounded parts that a task is in, outermost first. It stands still while the task waits for the outside."""
 
-    __slots__ = ("_asyncio", "_task", "_trio", "baseline", "frames", "now", "paused", "plugin", "watchdog")
+    __slots__ = ("_asyncio", "_since", "_task", "_trio", "baseline", "frames", "now", "paused", "plugin", "watchdog")
 
     def __init__(self, watchdog: Watchdog) -> None:
         self.watchdog = watchdog
         self.now: Callable[[], float] = watchdog.timers.now
         self.frames: list[Frame] = []
         self.paused = 0
+        self._since = 0.0  # when the first of the pauses that hold began
         self.baseline = 0
         self.plugin = ""  # whose hook runs, for what it emits
         self._task: Any = None
@@ -447,17 +448,18 @@ class Clock:
         else:
             self._task.cancel()
 
-    def pause(self) -> float:
-        """Stand still, until `resume` is given what this returns."""
+    def pause(self) -> None:
+        """Stand still until `resume`. Pauses may overlap: another task may wait in the name of this one."""
+        if not self.paused:
+            self._since = self.now()
         self.paused += 1
-        return self.now()
 
-    def resume(self, since: float) -> None:
-        """Go on: the time since `pause` does not count."""
+    def resume(self) -> None:
+        """Go on, if this ends the last pause: the time since the first does not count."""
         self.paused -= 1
         if self.paused:
             return
-        waited = self.now() - since
+        waited = self.now() - self._since
         watchdog = self.watchdog
         for frame in self.frames:
             frame.deadline += waited

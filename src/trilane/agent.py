@@ -394,7 +394,7 @@ class Agent(Generic[D, O]):
 
         core = cast("Core", context._core)
         setup = self._setup(request, {} if deps is None else {"deps": deps(context)})
-        return await run_child(core, setup, name, self._register)
+        return await run_child(core, setup, name, context.call.id, self._register)
 
     # ---- ending ------------------------------------------------------------------------------------------------------
 
@@ -432,6 +432,7 @@ class Agent(Generic[D, O]):
         setup.agent_name = self.name
         setup.answer = get("answer") or self._answer
         setup.breaker = self._breaker
+        setup.caller = None
         setup.deps = get("deps")
         setup.desk = self._desk
         setup.grace_seconds = self._grace_seconds
