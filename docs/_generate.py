@@ -226,7 +226,9 @@ def _unquoted(value: ast.expr) -> str:
 
 def alias_table() -> str:
     """Every public name that stands for a combination of types."""
-    modules = sorted(Path(trilane.__file__).parent.rglob("*.py"))
+    package = Path(trilane.__file__).parent
+    elsewhere = (package / "cli", package / "testing")  # have names of their own
+    modules = [path for path in package.rglob("*.py") if not any(path.is_relative_to(other) for other in elsewhere)]
     found = sorted(alias for module in modules for alias in _aliases(module))
     return _table(("name", "stands for"), ((f"`{name}`", f"`{value}`".replace("|", "\\|")) for name, value in found))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import trilane
+import trilane.testing
 from trilane import errors, events, hookspecs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,6 +79,46 @@ def test_every_public_name_is_documented(anchors: set[str]) -> None:
     documented |= set(re.findall(r"^\| `(\w+)` \|", _page("agent.md"), re.MULTILINE))  # aliases
     documented |= set(re.findall(r"`trilane\.([A-Z_]+)`", _page("phases.md")))  # tables
     assert [name for name in trilane.__all__ if name not in documented and not name.startswith("__")] == []
+
+
+def test_the_test_kit_is_documented(anchors: set[str]) -> None:
+    assert [name for name in trilane.testing.__all__ if f"trilane.testing.{name}" not in anchors] == []
+
+
+@pytest.mark.parametrize(
+    "command", ["run", "schema", "plugins list", "plugins info", "plugins order", "plugins doctor"]
+)
+def test_every_option_of_a_command_is_documented(command: str) -> None:
+    page = _page("commands.md")
+    line = [sys.executable, "-m", "trilane", *command.split(), "--help"]
+    # A wide terminal, so that no name is broken over two lines.
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    options = set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)(?: / (--[a-z-]+))?", done.stdout, re.MULTILINE))
+    names = {name for pair in options for name in pair if name and name != "--help"}
+    assert f"`trilane {command}" in page
+    assert [name for name in sorted(names) if f"`{name}" not in page] == []
+
+
+def test_the_list_of_commands_is_complete() -> None:
+    for group in ((), ("plugins",)):
+        line = [sys.executable, "-m", "trilane", *group, "--help"]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        _, _, commands = done.stdout.partition("Commands:\n")
+        names = re.findall(r"^  (\w+)  ", commands, re.MULTILINE)
+        assert len(names) >= 3
+        assert [name for name in names if f"`trilane {' '.join((*group, name))}" not in _page("commands.md")] == []
+
+
+def test_every_variable_of_the_environment_is_documented() -> None:
+    used = {
+        name
+        for path in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r'"(TRILANE_[A-Z_]+[A-Z])"', path.read_text(encoding="utf-8"))
+    }
+    assert "TRILANE_DISABLED_PLUGINS" in used
+    assert [name for name in sorted(used) if f"`{name}`" not in _page("settings.md")] == []
 
 
 def test_the_generated_parts_are_up_to_date() -> None:
