@@ -8,6 +8,7 @@ stored through `flush`, in the order: commit, flush, then tell.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -135,6 +136,7 @@ class Core:
     # Slots, and lists where deques would do: a server holds thousands of runs, and an empty deque takes 600 bytes.
     __slots__ = (
         "__weakref__",
+        "_context",
         "_flush_line",
         "_flushing",
         "_history",
@@ -154,7 +156,6 @@ class Core:
         "close_reason",
         "compacted",
         "compacted_turn",
-        "context",
         "deadline",
         "deps",
         "dispatcher",
@@ -306,12 +307,23 @@ class Core:
         self._stash: Stash | None = None
         self._history: History | None = None
         self.dispatcher = Dispatcher(
-            setup.hooks, self, timeout=setup.hook_timeout, breaker=setup.breaker, trace=setup.trace_plugins
+            setup.hooks,
+            weakref.proxy(self),  # no cycle: a server should not need the collector to be rid of its runs
+            timeout=setup.hook_timeout,
+            breaker=setup.breaker,
+            trace=setup.trace_plugins,
         )
         self.hooks = setup.hooks
-        self.context: RunContext[Any] = RunContext(self)
+        self._context: RunContext[Any] | None = None
 
     # ---- what contexts see -------------------------------------------------------------------------------------------
+
+    @property
+    def context(self) -> RunContext[Any]:
+        """What hooks see of the run. Made when one is called: it and the run refer to each other."""
+        if self._context is None:
+            self._context = RunContext(self)
+        return self._context
 
     @property
     def stash(self) -> Stash:

@@ -185,7 +185,10 @@ class RunStream(Generic[Oc]):
             raise
         if self._runtime is not None:
             self._runtime._watch(self._running())
-            weakref.finalize(self, _dropped, self._running()).atexit = False
+            core = self._running()
+            finalizer = weakref.finalize(self, _dropped, core)
+            finalizer.atexit = False
+            core.on_finish.append(lambda: finalizer.detach() and None)
         return self
 
     async def _start(self, owner: TaskOwner, release: Callable[[], None]) -> None:
@@ -232,6 +235,7 @@ class RunStream(Generic[Oc]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         swallowed = await self._shut("the stream was closed by its reader")
+        self._running().queue.discard()
         if self._owns_tasks:
             assert self._owner is not None
             await self._owner.close()
@@ -260,7 +264,6 @@ class RunStream(Generic[Oc]):
                 core.watchdog.hurry,
             )
         _ending.finish(core)
-        core.queue.discard()
         return swallowed
 
     def _running(self) -> Core:
@@ -286,9 +289,10 @@ class RunStream(Generic[Oc]):
         queue.acknowledge()
         try:
             return await queue.get()
-        except QueueClosed:
+        except QueueClosed as closed:
             if core.result is None or core.result.status != "completed":
                 raise
+            closed.__traceback__ = None  # it stays in the queue, and would keep this stream with it
             if core.strict_error is not None and not self._strict_raised:
                 self._strict_raised = True
                 raise core.strict_error from core.strict_error.__cause__

@@ -350,6 +350,7 @@ class Clock:
     def end(self) -> None:
         """The task ends."""
         self.watchdog._clocks.remove(self)
+        self._task = None  # it holds its context, which holds this clock
 
     def accept_cancels(self) -> None:
         """Cancels that have arrived so far are known and dealt with; only later ones count as asked for."""
