@@ -1,0 +1,155 @@
+"""`python -m trilane.testing.faults`: interrupt every scenario at every point and check what is left.
+
+Without arguments a sample of at most half a minute; `--all` for everything; `--scenario`, `--point`, `--fault` and
+`--backend` for one case, as printed with each failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from .adapter import Adapter
+from .case import Case, play
+from .invariants import violations
+from .matrix import Failure, Report, all_cases, run_cases, sample, scenarios_for
+from .scenario import all_scenarios
+from .stage import FAULTS
+
+__all__ = ["main"]
+
+SAMPLE_PER_FAULT = 1
+SAMPLE_SECONDS = 25.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status is 1 if anything was violated."""
+    options = _parser().parse_args(arguments)
+    adapter = load_adapter(options.adapter)
+    if options.list:
+        _list()
+        return 0
+    print(f"seed {options.seed}", flush=True)
+    if options.point:
+        return _one(options, adapter)
+    started = time.perf_counter()
+    cases = _cases(options, adapter)
+
+    def late(_report: Report) -> bool:
+        return not options.all and not options.scenario and time.perf_counter() - started > SAMPLE_SECONDS
+
+    def show(failure: Failure) -> None:
+        print(failure.case.command(options.adapter), flush=True)
+        for name, text in failure.problems:
+            print(f"    {name}: {text}", flush=True)
+
+    report = run_cases(cases, adapter, on_failure=show, enough=late)
+    if options.all or options.scenario:
+        _table(report)
+    print(_summary(report, time.perf_counter() - started))
+    return 1 if report.failures else 0
+
+
+def load_adapter(reference: str) -> Adapter:
+    """The adapter `MODULE:NAME` (a class or a function that makes one); Trilane's own without a reference."""
+    if not reference:
+        from .trilane_adapter import TrilaneAdapter
+
+        return TrilaneAdapter()
+    from importlib import import_module
+
+    module, _, name = reference.partition(":")
+    made: Adapter = getattr(import_module(module), name)()
+    return made
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m trilane.testing.faults", description=__doc__)
+    parser.add_argument("--all", action="store_true", help="every case, not a sample")
+    parser.add_argument("--list", action="store_true", help="list scenarios and faults")
+    parser.add_argument("--scenario", action="append", default=[], help="only this scenario; all of its cases")
+    parser.add_argument("--fault", action="append", default=[], choices=sorted(FAULTS), help="only this fault")
+    parser.add_argument("--backend", action="append", default=[], choices=["asyncio", "trio"], help="only this one")
+    parser.add_argument("--point", type=int, default=0, help="only this point, with one --scenario and one --fault")
+    parser.add_argument("--gap", type=int, default=1, help="await points between the cancels of cancel_twice")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample, and of the order of tasks on trio")
+    parser.add_argument("--adapter", default="", help="MODULE:NAME of another framework's adapter")
+    return parser
+
+
+def _list() -> None:
+    for scenario in all_scenarios().values():
+        print(f"{scenario.name:24} {scenario.mode:8} {' '.join(sorted(scenario.needs))}")
+    for fault, text in FAULTS.items():
+        print(f"{fault:24} {text}")
+
+
+def _cases(options: argparse.Namespace, adapter: Adapter) -> Iterator[Case]:
+    whole = options.all or options.scenario
+    for scenario in scenarios_for(adapter, options.scenario):
+        cases = all_cases(
+            scenario, adapter, seed=options.seed, faults=options.fault, backends=options.backend
+        )
+        if whole:
+            yield from cases
+        else:
+            yield from sample(cases, SAMPLE_PER_FAULT, options.seed)
+
+
+def _one(options: argparse.Namespace, adapter: Adapter) -> int:
+    if len(options.scenario) != 1 or len(options.fault) != 1:
+        print("--point needs one --scenario and one --fault", file=sys.stderr)
+        return 2
+    failed = False
+    for backend in options.backend or adapter.backends:
+        case = Case(options.scenario[0], options.fault[0], options.point, backend, options.gap, options.seed)
+        played = play(case, all_scenarios()[case.scenario], adapter)
+        _tell(case, played)
+        problems = violations(played)
+        for name, text in problems:
+            print(f"    {name}: {text}")
+        failed = failed or bool(problems)
+    return 1 if failed else 0
+
+
+def _tell(case: Case, played: object) -> None:
+    from .case import Played
+
+    assert isinstance(played, Played)
+    stage, evidence = played.stage, played.evidence
+    where = f"struck at {stage.fired_label} after {stage.fired_at:.2f} s" if stage.fired else "point not reached"
+    print(f"{case.backend}: {where}; {evidence.outcome} {evidence.error!r}; status {evidence.status}")
+    for position, event in enumerate(evidence.events, 1):
+        print(f"    event {position}: {getattr(event, 'type', event)}")
+    for work in stage.work:
+        print(f"    {work.time:6.2f} {work.label} {work.key}{' (consumer holds an event)' if work.holding else ''}")
+
+
+def _table(report: Report) -> None:
+    scenarios: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    backends: Counter[str] = Counter()
+    for (scenario, fault, backend), count in report.counts.items():
+        scenarios[scenario] += count
+        faults[fault] += count
+        backends[backend] += count
+    for title, counts in (("scenario", scenarios), ("fault", faults), ("backend", backends)):
+        print(f"{title:28} cases")
+        for name, count in counts.items():
+            print(f"  {name:26} {count:5}")
+
+
+def _summary(report: Report, seconds: float) -> str:
+    scenarios = len({scenario for scenario, _, _ in report.counts})
+    violated = sum(len(failure.problems) for failure in report.failures)
+    return (
+        f"{report.adapter}: {report.cases} cases of {scenarios} scenarios in {seconds:.1f} s, "
+        f"{violated} violations in {len(report.failures)} cases"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Which cases there are: every scenario, every fault, every point, on every backend. And a sample of them.
+
+The points of a scenario are counted by playing it without a fault.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .adapter import Adapter
+from .case import Case, play
+from .invariants import violations
+from .scenario import Scenario, all_scenarios
+from .stage import FAULTS, kind_of
+
+__all__ = ["Failure", "Report", "all_cases", "run_cases", "sample"]
+
+GAPS = (1, 2, 5)  # await points between the two cancels of `cancel_twice`
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One case that violates something."""
+
+    case: Case
+    problems: tuple[tuple[str, str], ...]
+
+
+@dataclass
+class Report:
+    """What came of many cases."""
+
+    adapter: str
+    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # scenario, fault, backend
+    missed: int = 0  # cases whose point was not reached
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def cases(self) -> int:
+        """How many cases were played."""
+        return sum(self.counts.values())
+
+
+def scenarios_for(adapter: Adapter, names: Sequence[str] = ()) -> list[Scenario]:
+    """The scenarios the adapter can play; all, or those named.
+
+    Raises:
+        KeyError: there is no scenario of that name.
+    """
+    known = all_scenarios()
+    chosen = [known[name] for name in names] if names else list(known.values())
+    return [one for one in chosen if all(adapter.features.get(need, False) for need in one.needs)]
+
+
+def points(scenario: Scenario, backend: str, adapter: Adapter, seed: int) -> Counter[str]:
+    """How many points of each kind a scenario has."""
+    case = Case(scenario=scenario.name, fault="", point=0, backend=backend, seed=seed)  # type: ignore[arg-type]
+    return play(case, scenario, adapter).stage.counts
+
+
+def all_cases(
+    scenario: Scenario, adapter: Adapter, *, seed: int = 0, faults: Iterable[str] = (), backends: Iterable[str] = ()
+) -> Iterator[Case]:
+    """Every case of a scenario, without the one that has no fault."""
+    for backend in adapter.backends:
+        if (backends and backend not in backends) or backend not in scenario.backends:
+            continue
+        counted = points(scenario, backend, adapter, seed)
+        yield Case(scenario=scenario.name, fault="", point=0, backend=backend, seed=seed)
+        for fault in faults or FAULTS:
+            if fault in scenario.skip:
+                continue
+            for point in range(1, counted[kind_of(fault)] + 1):
+                for gap in GAPS if fault == "cancel_twice" else (1,):
+                    yield Case(
+                        scenario=scenario.name, fault=fault, point=point, backend=backend, gap=gap, seed=seed
+                    )
+
+
+def sample(cases: Iterable[Case], per_fault: int, seed: int) -> list[Case]:
+    """At most so many cases of each scenario, fault and backend, always the same for a seed."""
+    groups: dict[tuple[str, str, str], list[Case]] = {}
+    for case in cases:
+        groups.setdefault((case.scenario, case.fault, case.backend), []).append(case)
+    chooser = random.Random(seed)
+    chosen: list[Case] = []
+    for group in groups.values():
+        chosen += group if len(group) <= per_fault else chooser.sample(group, per_fault)
+    return chosen
+
+
+def run_cases(
+    cases: Iterable[Case],
+    adapter: Adapter,
+    *,
+    on_failure: Callable[[Failure], None] = lambda _failure: None,
+    enough: Callable[[Report], bool] = lambda _report: False,
+) -> Report:
+    """Play cases and check them, until none is left or `enough` says so."""
+    report = Report(adapter.name)
+    known = all_scenarios()
+    logger = logging.getLogger("trilane")
+    before, logger.disabled = logger.disabled, True
+    # What is there now stays; so looking for garbage after every case costs little.
+    gc.collect()
+    gc.freeze()
+    try:
+        for case in cases:
+            report.counts[case.scenario, case.fault or "none", case.backend] += 1
+            problems, fired = _check(case, known[case.scenario], adapter)
+            if case.fault and not fired:
+                report.missed += 1
+            if problems:
+                failure = Failure(case, tuple(problems))
+                report.failures.append(failure)
+                on_failure(failure)
+            if enough(report):
+                break
+    finally:
+        logger.disabled = before
+        gc.unfreeze()
+    return report
+
+
+def _check(case: Case, scenario: Scenario, adapter: Adapter) -> tuple[list[tuple[str, str]], bool]:
+    """Play one case; give what it violates, and whether the fault struck."""
+    played = play(case, scenario, adapter)
+    problems, fired = violations(played), played.stage.fired
+    watched = played.evidence.watched
+    del played
+    gc.collect()
+    problems += [("nothing_left", f"not freed: {name}") for name, reference in watched.items() if reference()]
+    return problems, fired
