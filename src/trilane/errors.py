@@ -21,6 +21,7 @@ TrilaneError
 │   └── EmptyReplyError       the model kept answering with nothing
 │       └── RefusalError      the model declined to answer
 ├── ModelError                a model call failed
+│   └── ModelTimeoutError     a provider was too slow
 ├── PluginError               a plugin failed where that fails the run, or a strict one failed
 │   └── HookTimeoutError      a hook did not end in time
 ├── ToolError                 raised by tools: the text is for the model
@@ -47,6 +48,7 @@ __all__ = [
     "HookSpecError",
     "HookTimeoutError",
     "ModelError",
+    "ModelTimeoutError",
     "NoAnswererError",
     "PhaseError",
     "PluginError",
@@ -193,6 +195,20 @@ class ModelError(TrilaneError):
         self.retryable = retryable
         self.retry_after_seconds = retry_after_seconds
         self.request_id = request_id
+
+
+class ModelTimeoutError(ModelError, TimeoutError):
+    """A provider was too slow: to take the connection, to begin its answer, to go on with it, or altogether.
+
+    Attributes:
+        limit: Which limit was reached: `connect`, `first_byte`, `idle` or `total`.
+    """
+
+    def __init__(
+        self, message: str, *, limit: str, model: str = "", retryable: bool = False, request_id: str = ""
+    ) -> None:
+        super().__init__(message, model=model, retryable=retryable, request_id=request_id)
+        self.limit = limit
 
 
 class PluginError(TrilaneError):
