@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from ._batch import Batch
     from ._decide import CallRun
     from ._questions import OpenQuestion, QuestionDesk
+    from ._resume import StoredPoint
     from .channels import AgentEventQueue, RuntimeQueues
     from .config import Limits, ModelSettings
     from .events import Event, Question
     from .messages import AssistantMessage
-    from ._resume import StoredPoint
     from .models import Model, ModelRequest, ModelResponse
     from .output import Output
     from .plugins import CompiledHooks, PluginManager
@@ -464,6 +464,8 @@ class Core:
             await self.publish(note)
 
     async def publish(self, notification: ExtensionEvent, to: str | None = None) -> None:
+        if not isinstance(notification, ExtensionEvent):
+            raise TypeError(f"publish() takes an ExtensionEvent, not {type(notification).__name__}")
         implementations: Sequence[Any] = self.hooks.on_event
         if to is not None:
             implementations = [one for one in implementations if one.plugin == to]

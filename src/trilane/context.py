@@ -226,8 +226,14 @@ class RunContext(Generic[Dc]):
         await self._core.publish(notification, to)
 
     async def emit(self, name: str, data: JsonValue = None) -> None:
-        """Show the caller a `CustomEvent` of yours; returns when it was seen."""
-        await self._core.emit_custom(name, data)
+        """Show the caller a `CustomEvent` of yours; returns when it was seen.
+
+        Raises:
+            TypeError: `name` is no text, or `data` nothing that JSON can express.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"emit() takes the name of the event as a str, not {type(name).__name__}")
+        await self._core.emit_custom(name, _plain(data, f"emit({name!r})"))
 
     def stop(self, reason: str) -> None:
         """Stop the run at its next boundary. Does not wait."""
@@ -265,8 +271,17 @@ class ToolContext(RunContext[Dc]):
         self.question_count = 0
 
     async def progress(self, text: str = "", *, data: JsonValue = None, fraction: float | None = None) -> None:
-        """Show the caller how far the tool is; `fraction` from 0 to 1. Returns when it was seen."""
-        await self._core.progress(self.call, text, data, fraction)
+        """Show the caller how far the tool is; `fraction` from 0 to 1. Returns when it was seen.
+
+        Raises:
+            TypeError: `text` is no text, or `data` nothing that JSON can express.
+            ValueError: `fraction` is not from 0 to 1.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"progress() takes text as a str, not {type(text).__name__}")
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise ValueError(f"progress() takes a fraction from 0 to 1, not {fraction}")
+        await self._core.progress(self.call, text, _plain(data, "progress()"), fraction)
 
     async def ask(self, prompt: str, schema: TypeForm[T] = cast("Any", str), *, timeout: float | None = None) -> T:
         """Ask outside and wait for the reply, validated as `schema`.
@@ -305,6 +320,19 @@ class ToolContext(RunContext[Dc]):
         return BlockingContext(self)
 
 
+def _plain(data: JsonValue, where: str) -> JsonValue:
+    """`data` as plain JSON. Checked here, so that whoever passes something else hears of it, and not the caller."""
+    if data is None or isinstance(data, (str, int, float)):
+        return data
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        plain: JsonValue = to_jsonable_python(data)
+    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        raise TypeError(f"{where}: data must be something that JSON can express: {error}") from None
+    return plain
+
+
 class BlockingContext:
     """`progress`, `ask` and the rest for code in a thread: each call waits, and raises if the run is cancelled."""
 
@@ -315,8 +343,8 @@ class BlockingContext:
 
     def progress(self, text: str = "", *, data: JsonValue = None, fraction: float | None = None) -> None:
         """See `ToolContext.progress`."""
-        core = self._context._core
-        core.from_thread(core.progress, self._context.call, text, data, fraction)
+        context = self._context
+        context._core.from_thread(lambda: context.progress(text, data=data, fraction=fraction))
 
     def ask(self, prompt: str, schema: TypeForm[T] = cast("Any", str), *, timeout: float | None = None) -> T:
         """See `ToolContext.ask`."""
@@ -325,8 +353,7 @@ class BlockingContext:
 
     def emit(self, name: str, data: JsonValue = None) -> None:
         """See `RunContext.emit`."""
-        core = self._context._core
-        core.from_thread(core.emit_custom, name, data)
+        self._context._core.from_thread(self._context.emit, name, data)
 
     def run(self, function: Callable[..., Awaitable[R]], *args: object) -> R:
         """Await `function(*args)` in the run's event loop and return what it returns."""
