@@ -325,7 +325,7 @@ class LoopClients(Generic[ClientT]):
         if found is None:
             client = self._make()
             # Both backends run a generator that is still open to its end when the loop ends: the one hook they share.
-            closing = _closing(client, self._close)
+            closing = self._closing(client)
             self._clients[loop] = found = (client, closing)
             await closing.__anext__()
         return found[0]
@@ -336,15 +336,15 @@ class LoopClients(Generic[ClientT]):
         if found is not None:
             await found[1].aclose()
 
+    async def _closing(self, client: ClientT) -> AsyncGenerator[None, None]:
+        import anyio
 
-async def _closing(client: ClientT, close: Callable[[ClientT], Awaitable[None]]) -> AsyncGenerator[None, None]:
-    import anyio
-
-    try:
-        yield
-    finally:
-        with anyio.CancelScope(shield=True):
-            await close(client)
+        try:
+            yield
+        finally:
+            self._clients.pop(_running_loop(), None)  # the generator refers to the loop, which would live on
+            with anyio.CancelScope(shield=True):
+                await self._close(client)
 
 
 def _running_loop() -> Any:
