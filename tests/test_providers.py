@@ -275,9 +275,9 @@ async def test_limits_can_be_absent() -> None:
 
 
 def test_numbers_are_checked() -> None:
-    with pytest.raises(ConfigError, match="TimeLimits.idle_seconds is -1"):
+    with pytest.raises(ConfigError, match=r"TimeLimits\.idle_seconds is -1"):
         TimeLimits(idle_seconds=-1)
-    with pytest.raises(ConfigError, match="RetryPolicy.retries is None"):
+    with pytest.raises(ConfigError, match=r"RetryPolicy\.retries is None"):
         RetryPolicy(retries=None)  # type: ignore[arg-type]
 
 
