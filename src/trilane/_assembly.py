@@ -300,6 +300,9 @@ class Assembly:
         parts = self._parts() if response.parts is None else [_cleaned(part) for part in response.parts]
         if not self.shown:
             self._show_whole(parts)
+        if not self.shown:  # there is nothing to show; that it came, and is empty, is told all the same
+            self.shown = True
+            self._core.produce(MessageStarted, message_id=self.message_id)
         self._close_shown()
         return AssistantMessage(
             id=self.message_id,

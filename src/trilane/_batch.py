@@ -37,7 +37,7 @@ NOT_EXECUTED = {
 class Batch:
     """The tool calls of one assistant message."""
 
-    __slots__ = ("_core", "_dirty", "_waiter", "deadline", "fatal", "message_id", "runs", "stopping")
+    __slots__ = ("_core", "_dirty", "_waiter", "cut_off_as", "deadline", "fatal", "message_id", "runs", "stopping")
 
     def __init__(self, core: Core, message: AssistantMessage) -> None:
         self._core = core
@@ -48,6 +48,7 @@ class Batch:
         ]
         self.fatal: BaseException | None = None
         self.stopping = False
+        self.cut_off_as: Outcome = "interrupted"  # what a tool that is cancelled is said to have been
         self.deadline = float("inf")  # until when a cancelled tool is waited for
         self._waiter: Waiter | None = None
         self._dirty = False

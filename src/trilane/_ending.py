@@ -110,6 +110,8 @@ async def end(core: Core, cause: BaseException) -> None:
     for task in core.answer_tasks:
         task.cancel()
     if core.batch is not None:
+        if isinstance(cause, RunTimeoutError):
+            core.batch.cut_off_as = "timed_out"
         await core.batch.stop(started + grace * TOOLS_SHARE)
     settle(core, cause)
     hooks_until = core.deadline - grace * FLUSH_SHARE / 2

@@ -41,7 +41,7 @@ async def execute(core: Core, batch: Batch, run: CallRun) -> None:
             _fail(batch, error)
         if run.result is None:
             text = f"Tool {run.call.name} was interrupted, effect unknown"
-            run.result = ToolResult(call_id=run.call.id, content=text, outcome="interrupted")
+            run.result = ToolResult(call_id=run.call.id, content=text, outcome=batch.cut_off_as)
     finally:
         clock.end()
         if not core.finished:

@@ -358,6 +358,8 @@ async def _answer(core: Core) -> AgentPhase | None:
     """A message without calls: it is the answer, or goes back to the model with what is wrong."""
     message = core.last_message
     assert message is not None
+    if not message.parts:  # providers refuse a history with such a message in it
+        _hide(core, message, "empty reply")
     if message.stop_reason == "pause":
         core.step = "turn"
         return None
@@ -412,7 +414,9 @@ def _ask_again(core: Core, message: AssistantMessage) -> None:
             f"the model answered with nothing {core.empty_replies} times; ask differently, use another model, "
             "or raise Limits.empty_replies"
         )
-    _hide(core, message, "empty reply")
+    core.produce(MessageCompleted, message=message, stop_reason=message.stop_reason, superseded=True)
+    if message.parts:
+        _hide(core, message, "empty reply")
     core.notes_for_model.append("Your last reply was empty. Answer the user, or call a tool.")
     core.step = "turn"
 
