@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 import pytest
 import trio
@@ -31,7 +32,8 @@ def test_the_test_above_ran_on_both(request: pytest.FixtureRequest) -> None:
     assert wanted <= ids or "test_an_anyio_test_runs_on_its_backend[" not in " ".join(ids)
 
 
-def test_every_anyio_test_of_this_session_has_a_backend(request: pytest.FixtureRequest) -> None:
-    marked = [item for item in request.session.items if item.get_closest_marker("anyio") is not None]
-    without = [item.nodeid for item in marked if "anyio_backend" not in getattr(item, "fixturenames", ())]
-    assert without == []
+def test_every_async_test_of_this_session_has_a_backend(request: pytest.FixtureRequest) -> None:
+    functions = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    awaited = [item for item in functions if inspect.iscoroutinefunction(inspect.unwrap(item.obj))]
+    marked = [item for item in awaited if item.get_closest_marker("asyncio") is None]
+    assert [item.nodeid for item in marked if "anyio_backend" not in item.fixturenames] == []
