@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 from ._records import ErrorAsJson, Record, adapter
@@ -416,6 +417,7 @@ Event: TypeAlias = Union[  # noqa: UP007  (pydantic needs the discriminator on a
 ]
 
 
+@cache  # each `Annotated` is another one to `adapter`, and building it takes a tenth of a second
 def _event_adapter() -> Any:
     from pydantic import Field
 
