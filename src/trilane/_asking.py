@@ -199,7 +199,7 @@ async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, sche
             "or pass answer=an async function of the question"
         )
     context.question_count += 1
-    from ._resume import stored_question_id, stored_reply
+    from ._stored import stored_question_id, stored_reply
 
     is_stored, payload = stored_reply(core, context.call.id, context.question_count)
     if is_stored:

@@ -22,6 +22,7 @@ from .tools import render_result
 if TYPE_CHECKING:
     from ._core import Core
     from ._questions import OpenQuestion
+    from ._tasks import Clock
 
 __all__ = ["Batch"]
 
@@ -100,12 +101,13 @@ class Batch:
         core = self._core
         await self._announce_starts([run for run in self.runs if run.state == "ready"])
         self._start_possible()
-        await self._ask([run for run in self.runs if run.state == "waiting"])
+        await self._ask([run for run in self.runs if run.state == "waiting" and run.entry is None])
         while True:
             self._dirty = False
             if self.fatal is not None:
                 await self.stop(core.timers.now() + core.setup.grace_seconds)
                 raise self.fatal
+            self._collect_lost()
             self._heed_outside()
             self._start_possible()
             await self._take_replies()
@@ -121,6 +123,26 @@ class Batch:
             await self._wait()
         if self.fatal is not None:
             raise self.fatal
+
+    def _collect_lost(self) -> None:
+        """A task that was cancelled by somebody before its first step has done nothing, and said nothing."""
+        for run in self.runs:
+            if run.state == "running" and run.task is not None and run.task.done:
+                if run.result is None:
+                    text = f"Tool {run.call.name} was not run: its task was cancelled before it began"
+                    run.result = ToolResult(call_id=run.call.id, content=text, outcome="not_started")
+                run.state = "finished"
+
+    def give_up(self, clock: Clock) -> None:
+        """The function of a call is over its time and swallows every cancel: answer the call and go on without it."""
+        core = self._core
+        for run in self.runs:
+            if run.clock is clock and run.state == "running":
+                clock.give_up()
+                core.stragglers.append(run)
+                text = f"Tool {run.call.name} did not end in its time; it is still running, effect unknown"
+                run.finish(ToolResult(call_id=run.call.id, content=text, outcome="timed_out"))
+                self.wake()
 
     async def _wait(self) -> None:
         if self._dirty:
@@ -209,6 +231,7 @@ class Batch:
             run.state = "running"
             self._pass_by(run)
             run.task = core.owner.spawn(execute, core, self, run)
+            run.task.on_done.append(self.wake)
             running += 1
             earlier_open = True
             if not run.tool.parallel:
@@ -410,11 +433,11 @@ class Batch:
 
     def _truth(self, run: CallRun, text: str, outcome: Outcome) -> ToolResult:
         name = run.call.name
-        if run.is_running:
+        if run.is_running and run.began:
             return ToolResult(
                 call_id=run.call.id, content=f"Tool {name} is still running, effect unknown", outcome="still_running"
             )
-        if run.task is None:
+        if not run.began:
             return ToolResult(call_id=run.call.id, content=f"Tool {name} was not run: {text}", outcome="not_started")
         return ToolResult(call_id=run.call.id, content=f"Tool {name} was interrupted, effect unknown", outcome=outcome)
 

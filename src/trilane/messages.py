@@ -37,6 +37,7 @@ __all__ = [
     "ToolResult",
     "Usage",
     "UserMessage",
+    "UserPart",
     "clean_text",
     "message_from_json",
     "new_id",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     JsonValue = "JsonValue"
 
-__all__ = ["Emit", "Model", "ModelRequest", "ModelResponse", "ToolSpec"]
+__all__ = ["Emit", "Model", "ModelRequest", "ModelResponse", "RecordedRequest", "ToolSpec"]
 
 Emit = Callable[[Delta], Awaitable[None]]
 """Hands one delta over; returns when the caller has seen it."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     JsonValue = "JsonValue"
 
-__all__ = ["RunResult", "Status"]
+__all__ = ["RecordedResult", "RunResult", "Status"]
 
 Status: TypeAlias = Literal["completed", "failed", "cancelled", "timed_out"]
 """How a run ended."""
