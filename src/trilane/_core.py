@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from ._assembly import Assembly
     from ._batch import Batch
     from ._decide import CallRun
+    from ._main import LeaseKeeper
     from ._questions import OpenQuestion, QuestionDesk
-    from ._resume import StoredPoint
+    from ._stored import StoredPoint
     from .channels import AgentEventQueue, RuntimeQueues
     from .config import Limits, ModelSettings
     from .events import Event, Question
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 __all__ = ["Core", "RunSetup"]
 
 logger = logging.getLogger("trilane")
+
+END_FLUSH_SHARE = 0.25  # of the grace time, for the write that is going on when a run is ended
 
 
 class RunSetup:
@@ -161,11 +164,14 @@ class Core:
         "dispatcher",
         "empty_replies",
         "end_waiters",
+        "ending",
         "failures",
         "finished",
         "first_new",
         "follow_ups",
         "hooks",
+        "hurried",
+        "keeper",
         "lane_error",
         "last_message",
         "late_causes",
@@ -248,6 +254,7 @@ class Core:
         self._flush_line: list[Waiter] = []
         self.append_now: Any = getattr(setup.store, "append_now", None)
         self.lease: Lease | None = None
+        self.keeper: LeaseKeeper | None = None
         self.store_error: BaseException | None = None
         # lanes
         self.queue = queue
@@ -273,6 +280,8 @@ class Core:
         self.stop_error: RunCancelledError | None = None
         self.close_reason = ""  # why the owner cancelled the run
         self.suspended = False
+        self.ending = False  # the task that ends the run has begun to
+        self.hurried: list[Waiter] = []  # woken when `deadline` comes nearer
         self.read_at = 0.0  # when its reader last came, where a runtime watches
         self.abandon_timer: Any = None
         self.finished = False
@@ -377,6 +386,8 @@ class Core:
 
     def record(self, record: SessionRecord) -> None:
         """Add to the history, and note it for the store and for plugins."""
+        if self.finished:
+            return  # from a task that was given up
         self.outbox.append(record)
         log = self.view.log
         count = len(log)
@@ -429,6 +440,10 @@ class Core:
         except Exception as error:
             if self.lane_error is None:
                 self.lane_error = error
+            raise
+        except BaseException:
+            if self.queue.refused is not None:  # it was not even its turn: the events are told at the end
+                self.pending = sorted((*pending, *self.pending), key=_seq)
             raise
         finally:
             clock.resume()
@@ -577,6 +592,20 @@ class Core:
             self.stop_error = RunCancelledError(reason)
         self.loop.call(self._wake)
 
+    def end_now(self, reason: str) -> None:
+        """End at once: nothing more begins, what waits for the store waits no longer than the grace time allows."""
+        if self.finished:
+            return
+        self.close_reason = self.close_reason or reason
+        if self.stop_error is None:
+            self.stop_error = RunCancelledError(self.close_reason)
+        if not self.ending and not self.settled:
+            self.deadline = min(self.deadline, self.timers.now() + self.setup.grace_seconds * END_FLUSH_SHARE)
+            for waiter in self.hurried:
+                waiter.wake()
+        if self.main is not None:
+            self.main.cancel()
+
     def _wake(self) -> None:
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
@@ -646,9 +675,11 @@ class Core:
                 outcome.append(error)
 
         seconds = self.limits.store_seconds
-        deadline = min(self.timers.now() + seconds, self.deadline)
+        limit = self.timers.now() + seconds
         task = self.owner.spawn(write)
-        cancelled = await self.join(task, deadline)
+        cancelled = 0
+        while not task.done and self.timers.now() < min(limit, self.deadline):
+            cancelled += await self._wait_for_write(task, min(limit, self.deadline))
         if not task.done:
             task.cancel()
         if not outcome:
@@ -667,6 +698,19 @@ class Core:
         if cancelled:
             self.raise_cancel()
 
+    async def _wait_for_write(self, task: TaskHandle, deadline: float) -> int:
+        """Wait for a write until `deadline`, or until the run's own deadline has come nearer."""
+        known = self.deadline
+
+        def subscribe(waiter: Waiter) -> None:
+            task.on_done.append(waiter.wake)
+            self.hurried[:] = [waiter]
+
+        try:
+            return await wait_shielded(self.timers, lambda: task.done or self.deadline < known, subscribe, deadline)
+        finally:
+            self.hurried.clear()
+
     async def join(self, task: TaskHandle, deadline: float) -> int:
         """Wait for a task, through cancels; return how many of them arrived."""
         return await wait_shielded(
@@ -680,3 +724,7 @@ class Core:
         import asyncio
 
         raise asyncio.CancelledError
+
+
+def _seq(event: AgentEvent) -> int:
+    return event.seq

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ._core import Core
     from ._questions import OpenQuestion
-    from ._tasks import TaskHandle
+    from ._tasks import Clock, TaskHandle
     from ._threads import ThreadCall
     from .tools import Tool
 
@@ -41,7 +41,9 @@ class CallRun:
         "asked_by",
         "asks",
         "attempt",
+        "began",
         "call",
+        "clock",
         "entry",
         "key",
         "kwargs",
@@ -68,6 +70,8 @@ class CallRun:
         self.kwargs: dict[str, object] | None = None
         self.result: ToolResult | None = None
         self.started = False  # ToolStarted was produced
+        self.began = False  # its function was called
+        self.clock: Clock | None = None  # of its task
         self.announced = False  # ToolCompleted was produced
         self.recorded = False  # its result is in the history
         self.task: TaskHandle | None = None

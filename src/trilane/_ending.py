@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ._asking import withdraw_all
 from ._batch import Batch
-from ._tasks import Ended
-from .errors import PluginError, RunCancelledError, RunError, RunTimeoutError
+from ._tasks import Clock, Ended
+from .errors import HookTimeoutError, PluginError, RunCancelledError, RunError, RunTimeoutError
 from .events import CompactionCompleted, MessageCompleted, RunCancelled, RunCancelledEvent, RunCompleted, RunFailed
 from .messages import Outcome, StopReason, TextPart
 from .result import RunResult
@@ -22,11 +22,15 @@ from .stores import MessageStored, RunEnded
 if TYPE_CHECKING:
     from ._core import Core
 
-__all__ = ["complete", "end", "finish", "settle", "verdict"]
+__all__ = ["complete", "deaf", "end", "finish", "settle", "verdict"]
 
 # Parts of the grace time that are kept for each: a tool that hangs must not take the flush's, nor a hook close_run's.
 TOOLS_SHARE = 0.4
 FLUSH_SHARE = 0.25
+
+
+# What a call is said to have come to, where its tool did not say it.
+_MADE_UP = frozenset({"interrupted", "still_running", "not_started"})
 
 
 # ---- the normal end --------------------------------------------------------------------------------------------------
@@ -92,17 +96,34 @@ def verdict(core: Core, ended: Ended, error: BaseException | None) -> BaseExcept
     return error
 
 
+def deaf(core: Core, clock: Clock) -> BaseException:
+    """What ends a run whose task does not come back from a part that is over time, and swallows every cancel."""
+    if clock.plugin:
+        return HookTimeoutError(
+            f"a hook of plugin {clock.plugin!r} did not end in its time and swallows every cancel; it was left behind",
+            plugin=clock.plugin,
+            hook="",
+        )
+    return RunTimeoutError(
+        f"the run did not end in its time: in phase {core.state.phase.name} something swallows every cancel "
+        "(a model, if the phase is GENERATING); it was left behind"
+    )
+
+
 def _ungrouped(error: BaseException | None) -> BaseException | None:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
-async def end(core: Core, cause: BaseException) -> None:
-    """End a run that does not complete: stop its tools, settle, store, tell plugins, within the grace time."""
+async def end(core: Core, cause: BaseException, clock: Clock) -> None:
+    """End a run that does not complete: stop its tools, settle, store, tell plugins, within the grace time.
+
+    `clock` is that of the task this runs in: the run's own, or the one that ends it in its stead.
+    """
     core.cause = cause
     core.dispatcher.shielded = True
-    core.clock.accept_cancels()
+    clock.accept_cancels()
     core.watchdog.revive()
     grace = core.setup.grace_seconds
     started = core.timers.now()
@@ -113,28 +134,40 @@ async def end(core: Core, cause: BaseException) -> None:
         if isinstance(cause, RunTimeoutError):
             core.batch.cut_off_as = "timed_out"
         await core.batch.stop(started + grace * TOOLS_SHARE)
+    if core.suspended:
+        await _store_checkpoint(core, core.timers.now() + grace * FLUSH_SHARE)
     settle(core, cause)
     hooks_until = core.deadline - grace * FLUSH_SHARE / 2
     await _flush_settled(core, core.timers.now() + grace * FLUSH_SHARE)
-    await _tell_plugins(core, cause, hooks_until)
+    await _tell_plugins(core, cause, hooks_until, clock)
     await _flush_bookkeeping(core)
+
+
+async def _store_checkpoint(core: Core, until: float) -> None:
+    """Of a suspended run what really happened is stored; what a cancelled tool is said to have been is not."""
+    core.outbox = [one for one in core.outbox if one.kind != "call_finished" or one.result.outcome not in _MADE_UP]
+    await _flush_until(core, until)
+
+
+async def _flush_until(core: Core, until: float) -> None:
+    core.deadline, whole = min(core.deadline, until), core.deadline
+    try:
+        await core.flush()
+    except Exception as error:
+        core.store_error = core.store_error or error
+    finally:
+        core.deadline = whole
 
 
 async def _flush_settled(core: Core, until: float) -> None:
     if core.suspended:
         core.outbox.clear()
         return
-    core.deadline, whole = min(core.deadline, until), core.deadline
-    try:
-        await core.flush()
-    except Exception as error:
-        core.store_error = error
-    finally:
-        core.deadline = whole
+    await _flush_until(core, until)
 
 
-async def _tell_plugins(core: Core, cause: BaseException, until: float) -> None:
-    hooks, dispatcher, clock = core.hooks, core.dispatcher, core.clock
+async def _tell_plugins(core: Core, cause: BaseException, until: float, clock: Clock) -> None:
+    hooks, dispatcher = core.hooks, core.dispatcher
     # Half of what is left for the reason, the rest for close_run: a hanging on_error must not cost it its time.
     middle = core.timers.now() + max(0.0, until - core.timers.now()) / 2
 
@@ -145,24 +178,24 @@ async def _tell_plugins(core: Core, cause: BaseException, until: float) -> None:
         reason = str(cause)
         if hooks.on_event:
             core.notes.append(RunCancelledEvent(reason=reason))
-            await _deliver(core, first_half)
+            await _deliver(core, first_half, clock)
         if hooks.on_cancel:
             await dispatcher.teardown(hooks.on_cancel, clock, first_half, core.context, reason)
     else:
         if hooks.on_event:
-            await _deliver(core, first_half)
+            await _deliver(core, first_half, clock)
         if hooks.on_error:
             await dispatcher.teardown(hooks.on_error, clock, first_half, core.context, cause)
     if hooks.close_run:
         await dispatcher.teardown(hooks.close_run, clock, lambda: until - core.timers.now(), core.context, core.status)
     if core.notes:
-        await _deliver(core, lambda: until - core.timers.now())
+        await _deliver(core, lambda: until - core.timers.now(), clock)
 
 
-async def _deliver(core: Core, remaining: Any) -> None:
+async def _deliver(core: Core, remaining: Any, clock: Clock) -> None:
     while core.notes:
         note = core.notes.pop(0)
-        await core.dispatcher.teardown(core.hooks.on_event, core.clock, remaining, core.context, note)
+        await core.dispatcher.teardown(core.hooks.on_event, clock, remaining, core.context, note)
 
 
 async def _flush_bookkeeping(core: Core) -> None:
@@ -266,8 +299,10 @@ def finish(core: Core, cause: BaseException | None = None) -> None:
         return
     if not core.settled:
         settle(core, cause or RunCancelledError(core.close_reason or "the run was given up"))
+    _store_now(core)
     core.finished = True
     core.watchdog.stop()
+    core.watchdog.give_up_all()
     if core.abandon_timer is not None:
         core.abandon_timer.cancel()
     result = make_result(core)
@@ -283,6 +318,21 @@ def finish(core: Core, cause: BaseException | None = None) -> None:
     for waiter in core.end_waiters:
         waiter.wake()
     core.end_waiters.clear()
+
+
+def _store_now(core: Core) -> None:
+    """Store what nobody had the time to store, where that needs no waiting."""
+    if core.append_now is None or not core.outbox:
+        return
+    if core.suspended:
+        core.outbox.clear()
+        return
+    records, core.outbox = tuple(core.outbox), []
+    try:
+        core.version = core.append_now(core.session_id, records, expected_version=core.version)
+    except Exception as error:
+        core.store_error = core.store_error or error
+        core.store.reload_now(core.session_id)  # type: ignore[attr-defined]
 
 
 def _say_goodbye(core: Core, result: RunResult[Any]) -> None:
@@ -308,3 +358,4 @@ def _say_goodbye(core: Core, result: RunResult[Any]) -> None:
         core.queues.input.close()
         core.queues.events.drain()
         core.queues.events.close()
+    core.silent = True  # what a task that was given up still wants to show is not kept

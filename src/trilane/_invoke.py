@@ -10,7 +10,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from ._dispatch import HookError, Withheld
-from ._tasks import Clock, Ended, wait_shielded
+from ._tasks import Clock, Ended, GivenUp, wait_shielded
 from ._threads import ThreadCall
 from .context import ToolContext
 from .errors import PluginError, ToolTimeoutError
@@ -28,10 +28,15 @@ __all__ = ["execute"]
 
 async def execute(core: Core, batch: Batch, run: CallRun) -> None:
     """The task of one call. It never raises; what must end the run goes to `batch.fatal`."""
-    clock = Clock(core.watchdog)
+    clock = run.clock = Clock(core.watchdog)
     clock.start()
     try:
-        await _with_hooks(core, batch, run, clock)
+        if core.stop_error is not None:  # it came between the start of this task and its first step
+            run.result = _not_run(run, f"the run was stopped ({core.stop_error})")
+        else:
+            await _with_hooks(core, batch, run, clock)
+    except GivenUp:
+        return  # the call was answered without it
     except Withheld as withheld:
         run.result = ToolResult(call_id=run.call.id, content=str(withheld), outcome="error")
         _fail(batch, withheld.failure.annotated())
@@ -39,16 +44,22 @@ async def execute(core: Core, batch: Batch, run: CallRun) -> None:
         ended = clock.classify(error)
         if ended is not Ended.ASKED:
             _fail(batch, error)
-        if run.result is None:
+        if run.result is None and not run.began:
+            run.result = _not_run(run, "the run ended before it could start")
+        elif run.result is None:
             text = f"Tool {run.call.name} was interrupted, effect unknown"
             run.result = ToolResult(call_id=run.call.id, content=text, outcome=batch.cut_off_as)
     finally:
         clock.end()
-        if not core.finished:
+        if not core.finished and not clock.given_up:
             if run.state == "running":
                 run.state = "finished"
                 batch.commit(run)
             batch.wake()
+
+
+def _not_run(run: CallRun, why: str) -> ToolResult:
+    return ToolResult(call_id=run.call.id, content=f"Tool {run.call.name} was not run: {why}", outcome="not_started")
 
 
 def _fail(batch: Batch, error: BaseException) -> None:
@@ -154,6 +165,7 @@ async def _once(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Any:
     tool = run.tool
     assert tool is not None
     assert run.kwargs is not None
+    run.began = True
     context: ToolContext[Any] = ToolContext(core, run.call, run.key, run.attempt)
     frame = clock.push(tool.timeout)
     try:

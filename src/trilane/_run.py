@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 from typing_extensions import TypeVar
 
-from . import _ending
 from ._asking import answerer_of, root_of
 from ._backend import new_waiter
 from ._core import Core, RunSetup
-from ._phases import PHASES
+from ._main import LeaseKeeper, end_run, run_main
 from ._resume import prepare
-from ._tasks import TaskOwner, current_clock, wait_shielded
+from ._tasks import TaskOwner, current_clock
 from .channels import AgentEventQueue, QueueClosed, RuntimeQueues
 from .errors import AgentProtocolError, EventSinkClosed, NoAnswererError, SessionBusyError
 from .events import Event, Question, Receipt
 from .messages import TextPart, ToolResult, UserMessage, clean_text, new_id
 from .result import RunResult
-from .state import AgentPhase, AgentState
+from .state import AgentState
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["RunStream", "Runtime", "claimed"]
 
 Oc = TypeVar("Oc", default=object, covariant=True)
-
-EXTRA_SECONDS = 0.1  # beyond the grace time, before what still runs is given up
 
 _claims: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
@@ -60,85 +57,6 @@ def _claim(store: object, session: str) -> Callable[[], None]:
         sessions.discard(session)
 
     return release
-
-
-# ---- the run's task --------------------------------------------------------------------------------------------------
-
-
-async def _main(core: Core, opened: Callable[[BaseException | None], None]) -> None:
-    """The task of a run. It never raises."""
-    core.clock.start()
-    try:
-        if core.append_now is not None:
-            await _work(core)
-        else:
-            await _work_under_lease(core, opened)
-    finally:
-        if core.state.phase is not AgentPhase.CREATED:
-            _ending.finish(core)
-        core.clock.end()
-
-
-async def _work_under_lease(core: Core, opened: Callable[[BaseException | None], None]) -> None:
-    """Hold the lease of the session while the run works; it is given back before the terminal event."""
-    manager = core.store.lease(core.session_id, ttl_seconds=30.0)
-    try:
-        core.lease = await manager.__aenter__()
-    except BaseException as error:  # handed to whoever enters the stream, in whose name it was asked for
-        opened(error)
-        return
-    if core.setup.mode != "run":
-        try:
-            await prepare(core)
-        except BaseException as error:
-            await _shielded(core, manager.__aexit__(None, None, None))
-            opened(error)
-            return
-    core.begin()
-    opened(None)
-    try:
-        await _work(core)
-    finally:
-        try:
-            await _shielded(core, manager.__aexit__(None, None, None))
-        except Exception as error:
-            core.store_error = core.store_error or error
-
-
-async def _shielded(core: Core, ending: Any) -> Any:
-    """Await in a task that a cancel of the run does not reach; on asyncio the ending takes cancels as they come."""
-    if core.owner.is_trio:
-        trio = sys.modules["trio"]
-        with trio.CancelScope(shield=True):
-            return await ending
-    return await ending
-
-
-async def _work(core: Core) -> None:
-    """Drive the phases to an end, whatever happens."""
-    frame = core.clock.push(core.limits.run_seconds)
-    error: BaseException | None = None
-    try:
-        await _drive(core)
-    except BaseException as caught:  # every kind of end is told apart in `verdict`
-        error = caught
-    ended = core.clock.pop(frame, error)
-    try:
-        if core.state.phase is AgentPhase.COMPLETED:
-            await _shielded(core, _ending.after_completed(core))
-        else:
-            await _shielded(core, _ending.end(core, _ending.verdict(core, ended, error)))
-    except BaseException as late:  # a further cancel in the ending: `finish` does the rest without waiting
-        core.late_causes.append(late)
-
-
-async def _drive(core: Core) -> None:
-    phase = await PHASES[core.state.phase](core)
-    while phase is not AgentPhase.COMPLETED:
-        if phase is not core.state.phase:
-            await core.enter(phase)
-        phase = await PHASES[phase](core)
-    await _ending.complete(core)
 
 
 # ---- the stream ------------------------------------------------------------------------------------------------------
@@ -204,38 +122,31 @@ class RunStream(Generic[Oc]):
         if core.append_now is not None:
             if core.setup.mode != "run":
                 await prepare(core)
-            self._core = core
-            core.begin()
-            self._register(self.session_id, self)
-            core.main = owner.spawn(_main, core, _nothing)
+            self._begin(core, owner)
             return
-        outcome: list[BaseException | None] = []
-        waiter = new_waiter()
-
-        def opened(error: BaseException | None) -> None:
-            outcome.append(error)
-            waiter.wake()
-
-        task = core.main = owner.spawn(_main, core, opened)
+        keeper = core.keeper = LeaseKeeper(core)
+        await keeper.open()
         try:
-            while not outcome:
-                await waiter.wait()
+            if core.setup.mode != "run":
+                await prepare(core)
         except BaseException:
-            task.cancel()
-            core.finished = core.state.phase is AgentPhase.CREATED
-            await core.join(task, core.timers.now() + core.setup.grace_seconds)
-            _ending.finish(core)
+            await keeper.release()
             raise
-        if outcome[0] is not None:
-            raise outcome[0]
+        self._begin(core, owner)
+
+    def _begin(self, core: Core, owner: TaskOwner) -> None:
+        """The session is claimed: from here on there is a run, and it ends in order."""
         self._core = core
+        core.begin()
         self._register(self.session_id, self)
+        core.main = owner.spawn(run_main, core)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        swallowed = await self._shut("the stream was closed by its reader")
-        self._running().queue.discard()
+        core = self._running()
+        swallowed = await end_run(core, "the stream was closed by its reader")
+        core.queue.discard()
         if self._owns_tasks:
             assert self._owner is not None
             await self._owner.close()
@@ -243,28 +154,6 @@ class RunStream(Generic[Oc]):
             import asyncio
 
             raise asyncio.CancelledError
-
-    async def _shut(self, reason: str) -> int:
-        """Stop the run now and wait for its end; returns how many cancels arrived meanwhile."""
-        core = self._running()
-        task = core.main
-        assert task is not None
-        if not core.finished:
-            core.close_reason = core.close_reason or reason
-            task.cancel()
-        if task.done:
-            swallowed = 0
-        else:
-            deadline = core.timers.now() + core.setup.grace_seconds + EXTRA_SECONDS
-            swallowed = await wait_shielded(
-                core.timers,
-                lambda: task.done,
-                lambda waiter: task.on_done.append(waiter.wake),
-                deadline,
-                core.watchdog.hurry,
-            )
-        _ending.finish(core)
-        return swallowed
 
     def _running(self) -> Core:
         if self._core is None:
@@ -468,14 +357,10 @@ class RunStream(Generic[Oc]):
         clock = current_clock.get(None)
         if clock is not None and clock.watchdog is core.watchdog and not core.finished:
             raise AgentProtocolError("close() inside a run would wait for itself; use run.stop(reason)")
-        if await self._shut(reason):
+        if await end_run(core, reason):
             import asyncio
 
             raise asyncio.CancelledError
-
-
-def _nothing(_error: BaseException | None) -> None:
-    """For stores without leases there is nobody to tell."""
 
 
 class _Inlet:
@@ -551,16 +436,10 @@ class Runtime:
         assert self._owner is not None
         cores = list(self._cores)
         for core in cores:
-            if core.main is not None and not core.finished:
-                core.close_reason = core.close_reason or "its runtime was left"
-                core.main.cancel()
+            core.end_now("its runtime was left")
         swallowed = 0
         for core in cores:
-            task = core.main
-            if task is not None:
-                grace = core.setup.grace_seconds + EXTRA_SECONDS
-                swallowed += await core.join(task, core.timers.now() + grace)
-                _ending.finish(core)
+            swallowed += await end_run(core, "its runtime was left")
         await self._owner.close()
         self._owner = None
         if swallowed:
@@ -598,9 +477,7 @@ class Runtime:
         idle = core.timers.now() - core.read_at
         if idle >= self._abandoned_seconds:
             if not core.questions and not core.queue.empty:
-                core.close_reason = f"its stream was not read for {self._abandoned_seconds:g} s"
-                if core.main is not None:
-                    core.main.cancel()
+                core.end_now(f"its stream was not read for {self._abandoned_seconds:g} s")
                 return
             core.read_at = core.timers.now()
         self._look_later(core)
@@ -608,9 +485,7 @@ class Runtime:
 
 def _dropped(core: Core) -> None:
     def cancel() -> None:
-        if core.main is not None and not core.finished:
-            core.close_reason = "its stream was dropped"
-            core.main.cancel()
+        core.end_now("its stream was dropped")
 
     if not core.finished:
         core.loop.call(cancel)

@@ -17,7 +17,18 @@ from typing import Any
 
 from ._backend import Waiter, current_backend, new_waiter
 
-__all__ = ["Clock", "Ended", "Frame", "TaskHandle", "TaskOwner", "Timers", "Watchdog", "current_clock", "wait_shielded"]
+__all__ = [
+    "Clock",
+    "Ended",
+    "Frame",
+    "GivenUp",
+    "TaskHandle",
+    "TaskOwner",
+    "Timers",
+    "Watchdog",
+    "current_clock",
+    "wait_shielded",
+]
 
 INFINITE = float("inf")
 
@@ -245,6 +256,10 @@ class Ended(Enum):
     FAKED = "faked"  # a cancellation nobody asked for: the failure of whoever raised it
 
 
+class GivenUp(BaseException):
+    """Ends a task that the run has left behind, at the first moment at which that is possible."""
+
+
 class Frame:
     """One bounded part: a hook, a tool, a model call, a run."""
 
@@ -259,7 +274,7 @@ class Frame:
 class Watchdog:
     """Cancels whatever outlives its deadline: one timer for a run, moved only when a nearer deadline comes up."""
 
-    __slots__ = ("_clocks", "_next", "_timer", "timers")
+    __slots__ = ("_clocks", "_next", "_timer", "on_deaf", "patience", "timers")
 
     #: A part that swallowed its cancel gets another one after so many seconds.
     AGAIN_SECONDS = 0.05
@@ -267,6 +282,9 @@ class Watchdog:
     def __init__(self, timers: Timers) -> None:
         self.timers = timers
         self._clocks: list[Clock] = []
+        #: Told of a clock whose innermost overdue part has swallowed cancels for `patience` seconds.
+        self.on_deaf: Callable[[Clock], None] | None = None
+        self.patience = 1.5
         self._next = INFINITE
         self._timer: Any = None
 
@@ -304,11 +322,15 @@ class Watchdog:
         self._next = INFINITE
         now = self.timers.now()
         nearest = INFINITE
+        deaf: list[Clock] = []
         for clock in self._clocks:
             if clock.paused:
                 continue
             for frame in clock.frames:
                 if frame.deadline <= now:
+                    if self.on_deaf is not None and frame.fired * self.AGAIN_SECONDS > self.patience:
+                        deaf.append(clock)
+                        break
                     clock.interrupt(frame)
                     frame.deadline = now + self.AGAIN_SECONDS
                     nearest = min(nearest, frame.deadline)
@@ -316,6 +338,14 @@ class Watchdog:
                 nearest = min(nearest, frame.deadline)
         if nearest < INFINITE:
             self.watch(nearest)
+        for clock in deaf:
+            if self.on_deaf is not None:
+                self.on_deaf(clock)
+
+    def give_up_all(self) -> None:
+        """The run has ended: whatever task of it goes on ends where it next leaves a bounded part."""
+        for clock in self._clocks:
+            clock.given_up = True
 
 
 current_clock: ContextVar[Clock] = ContextVar("trilane_clock")
@@ -325,7 +355,19 @@ current_clock: ContextVar[Clock] = ContextVar("trilane_clock")
 class Clock:
     """The bounded parts that a task is in, outermost first. It stands still while the task waits for the outside."""
 
-    __slots__ = ("_asyncio", "_since", "_task", "_trio", "baseline", "frames", "now", "paused", "plugin", "watchdog")
+    __slots__ = (
+        "_asyncio",
+        "_since",
+        "_task",
+        "_trio",
+        "baseline",
+        "frames",
+        "given_up",
+        "now",
+        "paused",
+        "plugin",
+        "watchdog",
+    )
 
     def __init__(self, watchdog: Watchdog) -> None:
         self.watchdog = watchdog
@@ -334,6 +376,7 @@ class Clock:
         self.paused = 0
         self._since = 0.0  # when the first of the pauses that hold began
         self.baseline = 0
+        self.given_up = False  # nobody waits for the task any more
         self.plugin = ""  # whose hook runs, for what it emits
         self._task: Any = None
         self._trio: Any = sys.modules.get("trio") if watchdog.timers.backend == "trio" else None
@@ -349,8 +392,15 @@ class Clock:
 
     def end(self) -> None:
         """The task ends."""
-        self.watchdog._clocks.remove(self)
+        if self in self.watchdog._clocks:
+            self.watchdog._clocks.remove(self)
         self._task = None  # it holds its context, which holds this clock
+
+    def give_up(self) -> None:
+        """Leave the task behind: it is not watched any more, and ends where it next leaves a bounded part."""
+        self.given_up = True
+        if self in self.watchdog._clocks:
+            self.watchdog._clocks.remove(self)
 
     def accept_cancels(self) -> None:
         """Cancels that have arrived so far are known and dealt with; only later ones count as asked for."""
@@ -375,6 +425,8 @@ class Clock:
         self.frames.pop()
         if frame.scope is not None:
             return self._pop_trio(frame, error)
+        if self.given_up:
+            raise GivenUp
         if frame.fired:
             for _ in range(frame.fired):
                 self._task.uncancel()

@@ -54,6 +54,7 @@ class AgentEventQueue(Generic[T]):
         "_putter",
         "_target",
         "_traceback",
+        "refused",
     )
 
     def __init__(self) -> None:
@@ -74,6 +75,8 @@ class AgentEventQueue(Generic[T]):
         self._line: list[Waiter] = []  # short: tasks of one run; an empty deque takes 600 bytes
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
+        #: What the last put that was cancelled wanted to put, if it was cancelled before its turn; else None.
+        self.refused: tuple[T, ...] | None = None
 
     @property
     def closed(self) -> bool:
@@ -117,7 +120,12 @@ class AgentEventQueue(Generic[T]):
         if self._owner is False:
             self._owner = True
         else:
-            await self._take_turn()
+            try:
+                await self._take_turn()
+            except BaseException:
+                self.refused = events
+                raise
+        self.refused = None
         try:
             if self._error is None and events:
                 self._append(events)
