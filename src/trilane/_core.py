@@ -177,6 +177,7 @@ class Core:
         "late_causes",
         "lease",
         "limits",
+        "loaded",
         "loop",
         "main",
         "metadata",
@@ -249,6 +250,7 @@ class Core:
         self.first_new = 0
         self.outbox: list[SessionRecord] = []
         self.version = 0
+        self.loaded = False  # the session's records are known; before that nothing may be written
         self.store = setup.store
         self._flushing = False
         self._flush_line: list[Waiter] = []
@@ -636,6 +638,8 @@ class Core:
         Raises:
             StoreError: the store failed or was too slow; the records are lost to it, not to this run's history.
         """
+        if not self.loaded:
+            self.outbox.clear()
         if not self.outbox:
             return
         records, self.outbox = tuple(self.outbox), []

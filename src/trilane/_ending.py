@@ -324,7 +324,7 @@ def _store_now(core: Core) -> None:
     """Store what nobody had the time to store, where that needs no waiting."""
     if core.append_now is None or not core.outbox:
         return
-    if core.suspended:
+    if core.suspended or not core.loaded:
         core.outbox.clear()
         return
     records, core.outbox = tuple(core.outbox), []

@@ -15,8 +15,17 @@ from ._batch import Batch
 from ._dispatch import HookError, Withheld
 from ._generate import generate
 from ._resume import first_step, take_up_tools
+from ._tasks import Ended
 from .decisions import CompactedHistory, Replace, SendBack
-from .errors import ConfigError, EmptyReplyError, PluginError, RefusalError, RunLimitError, ToolDefinitionError
+from .errors import (
+    ConfigError,
+    EmptyReplyError,
+    PluginError,
+    RefusalError,
+    RunLimitError,
+    StoreError,
+    ToolDefinitionError,
+)
 from .events import (
     CompactionCompleted,
     CompactionStarted,
@@ -34,6 +43,8 @@ from .stores import MessageHidden, MessageStored, ViewReplaced
 if TYPE_CHECKING:
     from ._core import Core
     from .config import ModelSettings
+    from .context import RunContext
+    from .stores import SessionPage
 
 __all__ = ["PHASES"]
 
@@ -79,10 +90,11 @@ async def _load_session(core: Core) -> None:
         core.view = setup.store.open_now(core.session_id)  # type: ignore[attr-defined]
         core.version = core.view.version
     else:
-        page = await setup.store.load(core.session_id)
+        page = await _load_page(core)
         for record in page.records:
             core.view.apply(record)
         core.version = page.version
+    core.loaded = True
     if setup.mode != "resume":
         core.view.close()
     if setup.history is not None:
@@ -94,6 +106,21 @@ async def _load_session(core: Core) -> None:
         for message in setup.history:
             core.record(MessageStored(run_id=core.run_id, message=message))
         core.view.close()
+
+
+async def _load_page(core: Core) -> SessionPage:
+    seconds = core.limits.store_seconds
+    frame = core.clock.push(seconds)
+    try:
+        page = await core.store.load(core.session_id)
+    except BaseException as error:
+        ended = core.clock.pop(frame, error)
+        if ended in (Ended.ASKED, Ended.FATAL):
+            raise
+        what = f"did not load within {seconds:g} s" if ended is Ended.TIMED_OUT else f"{type(error).__name__}: {error}"
+        raise StoreError(f"session {core.session_id!r} could not be loaded: {what}") from error
+    core.clock.pop(frame, None)
+    return page
 
 
 async def _collect_tools(core: Core) -> None:
@@ -229,9 +256,7 @@ async def _make_request(core: Core) -> ModelRequest:
     setup = core.setup
     instructions: Any = setup.instructions
     if callable(instructions):
-        instructions = instructions(core.context)
-        if isawaitable(instructions):
-            instructions = await instructions
+        instructions = await _call_instructions(core, instructions)
         if not isinstance(instructions, str):
             raise ConfigError(f"instructions= returned {type(instructions).__name__}; return a str")
     context = tuple(core.notes_for_model)
@@ -246,6 +271,26 @@ async def _make_request(core: Core) -> ModelRequest:
         turn=core.turn,
         context=context,
     )
+
+
+async def _call_instructions(core: Core, function: Callable[[RunContext[Any]], Any]) -> Any:
+    """What an `instructions=` function returns. Like a hook it has its time, and nobody else's cancels."""
+    seconds = core.setup.hook_timeout
+    frame = core.clock.push(seconds)
+    try:
+        value = function(core.context)
+        if isawaitable(value):
+            value = await value
+    except BaseException as error:
+        ended = core.clock.pop(frame, error)
+        if ended is Ended.TIMED_OUT:
+            raise ConfigError(f"instructions= did not return within {seconds:g} s (Agent.hook_timeout)") from error
+        if ended is Ended.FAKED:
+            text = f"instructions= raised {type(error).__name__}, which nobody had asked for"
+            raise ConfigError(text) from error
+        raise
+    core.clock.pop(frame, None)
+    return value
 
 
 def _settings(core: Core) -> ModelSettings:
