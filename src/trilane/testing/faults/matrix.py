@@ -106,11 +106,14 @@ def run_cases(
     known = all_scenarios()
     logger = logging.getLogger("trilane")
     before, logger.disabled = logger.disabled, True
-    # What is there now stays; so looking for garbage after every case costs little.
-    gc.collect()
-    gc.freeze()
+    seen: set[tuple[str, str]] = set()
     try:
         for case in cases:
+            if (case.scenario, case.backend) not in seen:
+                # What was imported by now stays; so looking for garbage after every case costs little.
+                seen.add((case.scenario, case.backend))
+                gc.collect()
+                gc.freeze()
             report.counts[case.scenario, case.fault or "none", case.backend] += 1
             problems, fired = _check(case, known[case.scenario], adapter)
             if case.fault and not fired:

@@ -192,8 +192,8 @@ class TrilaneSubject:
                     break
             else:
                 evidence.read_to_end = True
-        except Exception:
-            evidence.read_to_end = True
+        except Exception as error:
+            evidence.read_to_end = error is not self.stage.injected or self.stage.fault != "consumer_raise"
             raise
         finally:
             self.stage.leave()
@@ -320,7 +320,8 @@ class TrilaneSubject:
             evidence.reported = (*(failure.error for failure in result.hook_failures), *store_error)
 
     async def _run_again(self, evidence: Evidence) -> None:
-        model = StageModel(self.stage, ["Still here."])
+        # Steering that came too late is heard now, so there may be more than one answer.
+        model = StageModel(self.stage, ["Still here."] * 4)
         closed, ended = self.stage.closed.copy(), list(self.stage.ended)
         try:
             again = await self.agent.run("And now?", session=SESSION, model=model, output_type=str)
