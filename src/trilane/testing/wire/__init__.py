@@ -34,6 +34,9 @@ What happened, waited for on asyncio and trio alike, each with a `timeout` of re
 `time.perf_counter`. `server.note("stopped")` writes into the same `server.log`, so that order can be asserted
 (`server.kinds()`) and time measured. `server.busy` and `server.open_connections` count what is in use.
 
+Every request is checked by `check_request(body, format)`, the rules of its provider: one that breaks them is answered
+with a 400, as the provider would, and `assert_finished` tells. `WireServer(..., check=False)` takes everything.
+
 `record` (a server that passes on to a real one) and `replay` keep real traffic as JSON, without secrets; see
 `cassettes.py`. None of this imports a provider's SDK or a web framework.
 """
@@ -44,6 +47,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .cassettes import Cassette, RecordedExchange, Recorder, record, replay
+    from .requests import check_request
     from .script import (
         STALL,
         Call,
@@ -85,13 +89,17 @@ __all__ = [
     "WireError",
     "WireServer",
     "call",
+    "check_request",
     "interleaved",
     "record",
     "replay",
 ]
 
-_CASSETTES = frozenset({"Cassette", "RecordedExchange", "Recorder", "record", "replay"})
-_SERVER = frozenset({"Exchange", "LogEntry", "WireError", "WireServer"})
+_MODULES = {
+    **dict.fromkeys(("Cassette", "RecordedExchange", "Recorder", "record", "replay"), "cassettes"),
+    **dict.fromkeys(("Exchange", "LogEntry", "WireError", "WireServer"), "server"),
+    "check_request": "requests",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -99,7 +107,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module = "cassettes" if name in _CASSETTES else "server" if name in _SERVER else "script"
+    module = _MODULES.get(name, "script")
     value: object = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value

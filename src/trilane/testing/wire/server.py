@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 from . import anthropic_messages, openai_chat
 from .http import LAST_CHUNK, Head, chunk, in_pieces, parse_head, read_body, status_line
 from .moments import Moment
+from .requests import check_request
 from .script import Cut, Hold, Reply
 
 if TYPE_CHECKING:
@@ -99,13 +100,20 @@ class _Connection:
 class WireServer:
     """Answers requests in the format their path belongs to, each with the next reply of the script.
 
+    A request that the provider would refuse is refused here as well, and is a problem; see `requests.py`.
+
+    Args:
+        script: What answers the first request, the second, and so on.
+        check: False to answer whatever is asked.
+
     Attributes:
         exchanges: Every request so far, in order of arrival.
         log: Everything that happened, in order.
-        problems: Requests the script has no reply for.
+        problems: Requests that the script has no reply for, or that are not valid.
     """
 
-    def __init__(self, *script: Script) -> None:
+    def __init__(self, *script: Script, check: bool = True) -> None:
+        self._check = check
         self.exchanges: list[Exchange] = []
         self.log: list[LogEntry] = []
         self.problems: list[str] = []
@@ -355,6 +363,10 @@ class WireServer:
             if not exchange.format:
                 self.problems.append(f"request {exchange.number} went to {exchange.path}, which is in no known format")
                 return Reply.error(404, self.problems[-1])
+            wrong = check_request(exchange.json, exchange.format) if self._check else []
+            if wrong:
+                self.problems.append(f"request {exchange.number} is not valid: {'; '.join(wrong)}")
+                return Reply.error(400, self.problems[-1])
             if not self._script:
                 self.problems.append(f"no reply is scripted for request {exchange.number}")
                 return Reply.error(400, self.problems[-1])
