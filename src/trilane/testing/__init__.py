@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .clock import VirtualEventLoop, run_virtual, virtual_backend
+    from .conformance import assert_plugin, check_plugin
     from .events import assert_events, check_events
     from .history import assert_history, check_history
     from .leaks import LeakError, no_leaks
@@ -27,9 +28,11 @@ __all__ = [
     "VirtualEventLoop",
     "assert_events",
     "assert_history",
+    "assert_plugin",
     "call",
     "check_events",
     "check_history",
+    "check_plugin",
     "no_leaks",
     "record",
     "run_virtual",
@@ -48,9 +51,11 @@ _MODULES = {
     "VirtualEventLoop": "clock",
     "assert_events": "events",
     "assert_history": "history",
+    "assert_plugin": "conformance",
     "call": "models",
     "check_events": "events",
     "check_history": "history",
+    "check_plugin": "conformance",
     "no_leaks": "leaks",
     "record": "recorder",
     "run_virtual": "clock",

@@ -1,0 +1,105 @@
+"""`check_plugin` and `assert_plugin`: all checks of the kit, in an order in which the first complaints explain most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trilane.errors import PluginLoadError
+from trilane.messages import ToolCall
+from trilane.testing.clock import Backend
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from trilane.agent import Answerer
+    from trilane.tools import Tool
+
+__all__ = ["CHECKS", "assert_plugin", "check_plugin"]
+
+#: The names of the checks, in order.
+CHECKS = ("annotations", "import", "modes", "blocking", "schedules", "neighbours", "residue")
+
+
+def check_plugin(
+    plugin: Callable[[], object] | ModuleType | str,
+    *,
+    calls: Sequence[ToolCall] = (),
+    tools: Sequence[Tool | Callable[..., object]] = (),
+    deps: object = None,
+    answer: Answerer | None = None,
+    backends: Sequence[Backend] = ("asyncio", "trio"),
+    import_seconds: float = 0.5,
+    without: Collection[str] = (),
+) -> list[str]:
+    """What is wrong with a plugin.
+
+    It is put into an agent whose model answers in three turns, with reasoning, text, tool calls that work and one that
+    fails. Then:
+
+    - *annotations*: its hooks say what they take and return;
+    - *import*: its module is imported within `import_seconds`, prints nothing and starts no thread;
+    - *modes*: it is run with `run`, `run_sync`, `stream`, `runtime`, as a child, twice in a session and five times at
+      once; its hooks do not fail and are called equally often, events and history are valid, nothing is left running,
+      and what it changed or emitted comes back from JSON as it went in. The run may end with a `RunError` of its own;
+    - *blocking*: no plain function holds the event loop up for long;
+    - *schedules*: model and reader are slow; the caller leaves after each event, and cancels in each pause. The run is
+      over then, the session free, and the next run on it works;
+    - *neighbours*: another plugin raises, or stops the run, before and after it at each of its hooks;
+    - *residue*: disabled, nothing of it is left; enabled, all is back; unregistered, nobody holds on to it.
+
+    Args:
+        plugin: What makes the plugin, a class or a function; or a module; or the name of an installed plugin.
+        calls: Calls of the plugin's own tools, for the first turn. Nothing of it is called unasked.
+        tools: Further tools of the agent.
+        deps: The `deps` of every run.
+        answer: Answers questions; without it approvals are given and the rest is answered "yes".
+        backends: Event loops to run on.
+        import_seconds: Budget of the import.
+        without: Names of checks to leave out.
+
+    Returns:
+        One sentence for each finding, empty if there is none.
+
+    Raises:
+        TypeError: `plugin` is none of these.
+        ValueError: there is no check of a name in `without`.
+    """
+    from .lifecycle import check_annotations, check_import, check_residue
+    from .modes import check_blocking, check_modes
+    from .neighbours import check_neighbours
+    from .schedules import check_schedules
+    from .subject import subject_of
+
+    unknown = set(without).difference(CHECKS)
+    if unknown:
+        raise ValueError(f"there is no check {min(unknown)!r}; the checks are: {', '.join(CHECKS)}")
+    options: dict[str, Any] = {"deps": deps} if deps is not None else {}
+    if answer is not None:
+        options["answer"] = answer
+    try:
+        subject = subject_of(plugin, calls=tuple(calls), tools=tuple(tools), options=options)
+    except PluginLoadError as error:
+        return [f"registration: {error}"]
+    chosen = tuple(backends)
+    checks: dict[str, Callable[[], Any]] = {
+        "annotations": lambda: check_annotations(subject),
+        "import": lambda: check_import(subject, import_seconds),
+        "modes": lambda: check_modes(subject, chosen),
+        "blocking": lambda: check_blocking(subject),
+        "schedules": lambda: check_schedules(subject, chosen),
+        "neighbours": lambda: check_neighbours(subject),
+        "residue": lambda: check_residue(subject),
+    }
+    return [f"{name}: {text}" for name, check in checks.items() if name not in without for text in check()]
+
+
+def assert_plugin(plugin: Callable[[], object] | ModuleType | str, **options: Any) -> None:
+    """Check a plugin with `check_plugin`, which tells what is checked and takes the same options.
+
+    Raises:
+        AssertionError: something is wrong; the message lists it.
+    """
+    found = check_plugin(plugin, **options)
+    if found:
+        raise AssertionError("\n  ".join(["the plugin does not conform:", *found]))
