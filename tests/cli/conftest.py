@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -48,3 +50,17 @@ class EventMaker:
 @pytest.fixture
 def make() -> EventMaker:
     return EventMaker()
+
+
+@pytest.fixture(scope="session")
+def acting_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which the plugin `acting` is installed; `-m acting:NAME` plays one of its scenes."""
+    place = tmp_path_factory.mktemp("acting")
+    code = (Path(__file__).parent / "acting_plugin.py.txt").read_text()
+    (place / "acme_acting.py").write_text(code)
+    info = place / "acme_acting-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-acting\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[trilane]\nacting = acme_acting\n")
+    keep = {name: value for name, value in os.environ.items() if not name.startswith(("TRILANE_", "OPENAI_", "ANTHR"))}
+    return {**keep, "PYTHONPATH": str(place), "COLUMNS": "80", "LINES": "24", "TERM": "xterm"}

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -52,9 +54,12 @@ class Interrupts:
         self._patience_seconds = patience_seconds
         self._last_seconds = last_seconds
         self._loop = asyncio.get_running_loop()
+        # A signal may arrive while a task of the run holds the thread; what it starts must not belong to the run.
+        self._context = copy_context()
         self._count = 0
         self._noticed = 0
         self._timers: list[asyncio.TimerHandle] = []
+        self._watch: threading.Timer | None = None
         self._closing: asyncio.Task[None] | None = None
         self._before: dict[signal.Signals, Any] = {}
 
@@ -70,16 +75,23 @@ class Interrupts:
             signal.signal(number, handler)
         for timer in self._timers:
             timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         """Runs between two instructions of the main thread, whatever that is doing."""
         self._count += 1
         if self._count >= 3 or (self._count == 2 and not self._noticed):
-            # Printing here could interrupt another print half-way; the cursor may be hidden.
-            os.write(2, b"\x1b[?25h\n" if os.isatty(2) else b"\n")
-            os.write(2, b"trilane: stopped at once; what was running was left as it was\n")
+            _write("stopped at once; what was running was left as it was")
             os._exit(128 + number)
-        self._loop.call_soon_threadsafe(self._notice, number)
+        self._watch = threading.Timer(self._patience_seconds, self._tell_if_unnoticed)
+        self._watch.daemon = True
+        self._watch.start()
+        self._loop.call_soon_threadsafe(self._notice, number, context=self._context)
+
+    def _tell_if_unnoticed(self) -> None:
+        if not self._noticed:
+            _write("a tool or a plugin blocks the event loop; press Ctrl-C again to stop at once")
 
     def _notice(self, number: int) -> None:
         self._noticed += 1
@@ -96,14 +108,14 @@ class Interrupts:
 
     def _close(self) -> None:
         if self._closing is None:
-            self._closing = self._loop.create_task(self._close_run())
-
-    async def _close_run(self) -> None:
-        try:
-            await self._run.close()
-        except Exception:  # the run's own ending reports what went wrong; this task only asked for it
-            pass
+            self._closing = self._loop.create_task(self._run.close())
 
     def _give_up(self) -> None:
         self._on_give_up()
         os._exit(self.exit_status)
+
+
+def _write(text: str) -> None:
+    """Past all buffers, because a print may have been interrupted half-way; and with the cursor shown again."""
+    shown = "\x1b[?25h" if os.isatty(2) else ""
+    os.write(2, f"{shown}\ntrilane: {text}\n".encode())
