@@ -213,6 +213,7 @@ def test_a_request_ends_with_the_user_or_results() -> None:
     assert check_history(done, "openai-chat", as_request=True) == []
     assert check_history([*done, user("v")], as_request=True) == []
     assert check_history(GOOD["steering after results"][:3], as_request=True) == []
+    assert check_history([user("u"), says("a", "hi").replace(stop_reason="pause")], as_request=True) == []
     assert check_history([SystemMessage(id="s", text="x")], as_request=True) == ["there is no message to answer"]
 
 

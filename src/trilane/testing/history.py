@@ -48,7 +48,8 @@ def check_history(
     Args:
         messages: The conversation, oldest first.
         provider: Whose rules apply besides the common ones; `all` for everybody's.
-        as_request: The messages are what a model is asked, so the last one must be the user's or tool results.
+        as_request: The messages are what a model is asked, so the last one must be the user's, tool results, or an
+            answer that the provider paused.
 
     Returns:
         One sentence for each violation, with the number and kind of the message; empty if there is none.
@@ -172,7 +173,7 @@ def _of_providers(messages: Sequence[Message], providers: Sequence[Provider], as
         yield "there is no message to answer"
     if talk and strict and talk[0][1].kind == "assistant":
         yield f"{_where(*talk[0])}: the conversation must start with the user ({', '.join(strict)})"
-    if talk and as_request and strict and talk[-1][1].kind == "assistant":
+    if talk and as_request and strict and _is_answer(talk[-1][1]):
         yield f"{_where(*talk[-1])}: a request must end with the user or tool results ({', '.join(strict)})"
     for position, message in talk:
         if message.kind != "assistant":
@@ -183,6 +184,11 @@ def _of_providers(messages: Sequence[Message], providers: Sequence[Provider], as
         # What an adapter sends of an interrupted message is its text only.
         if "openai-responses" in providers and not message.interrupted and _dangling_reasoning(message.parts):
             yield f"{where}: signed reasoning must be followed by what it led to (openai-responses)"
+
+
+def _is_answer(message: Message) -> bool:
+    # A paused message is sent back as it is, for the model to go on with.
+    return message.kind == "assistant" and message.stop_reason != "pause"
 
 
 def _anthropic_order(parts: Sequence[AssistantPart]) -> Iterator[str]:

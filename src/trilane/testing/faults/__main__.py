@@ -90,9 +90,7 @@ def _list() -> None:
 def _cases(options: argparse.Namespace, adapter: Adapter) -> Iterator[Case]:
     whole = options.all or options.scenario
     for scenario in scenarios_for(adapter, options.scenario):
-        cases = all_cases(
-            scenario, adapter, seed=options.seed, faults=options.fault, backends=options.backend
-        )
+        cases = all_cases(scenario, adapter, seed=options.seed, faults=options.fault, backends=options.backend)
         if whole:
             yield from cases
         else:

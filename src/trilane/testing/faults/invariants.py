@@ -152,10 +152,7 @@ def valid_history(played: Played) -> Iterator[str]:
 def _results(played: Played) -> dict[str, ToolResult]:
     messages = (*(played.evidence.kept or ()), *(played.evidence.messages or ()))
     return {
-        result.call_id: result
-        for message in messages
-        if isinstance(message, ToolMessage)
-        for result in message.results
+        result.call_id: result for message in messages if isinstance(message, ToolMessage) for result in message.results
     }
 
 

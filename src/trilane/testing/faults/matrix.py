@@ -77,9 +77,7 @@ def all_cases(
                 continue
             for point in range(1, counted[kind_of(fault)] + 1):
                 for gap in GAPS if fault == "cancel_twice" else (1,):
-                    yield Case(
-                        scenario=scenario.name, fault=fault, point=point, backend=backend, gap=gap, seed=seed
-                    )
+                    yield Case(scenario=scenario.name, fault=fault, point=point, backend=backend, gap=gap, seed=seed)
 
 
 def sample(cases: Iterable[Case], per_fault: int, seed: int) -> list[Case]:

@@ -387,9 +387,7 @@ def _sink_vanishing(_stage: Stage) -> Play:
 def _with_child(stage: Stage, **options: Any) -> Play:
     child = Play(script=[[_one("dig")], "Dug."], tools=[worker("dig", seconds=0.3)], plugins=[Closer(stage, "child")])
     asked = call("helper", call_id="helper_1", request="Dig.")
-    return Play(
-        script=[[asked, _one("look")], "Helped."], tools=[worker("look")], child={"helper": child}, **options
-    )
+    return Play(script=[[asked, _one("look")], "Helped."], tools=[worker("look")], child={"helper": child}, **options)
 
 
 @scenario("child", "children")

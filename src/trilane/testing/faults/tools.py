@@ -126,5 +126,3 @@ def asking(name: str, *, timeout: float | None = None) -> ScriptedTool:
         return stage.tool_returns(at.call_id, f"{name} heard {reply}")
 
     return ScriptedTool(name, work)
-
-

@@ -9,6 +9,7 @@ import asyncio
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -273,8 +274,10 @@ class WireServer:
         self._loop = asyncio.get_running_loop()
         self._leave = asyncio.Event()
         tasks: set[asyncio.Task[None]] = set()
+        writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writers.add(writer)
             task = asyncio.ensure_future(self._connected(reader, writer))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -286,9 +289,15 @@ class WireServer:
             await self._leave.wait()
         finally:
             server.close()
-            for task in list(tasks):
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            # Twice, because a connection may just be on its way in; and a task that is cancelled before it has begun
+            # closes nothing.
+            for _ in range(2):
+                for task in list(tasks):
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                for writer in list(writers):
+                    writer.transport.abort()
+                await asyncio.sleep(0)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: always reading, so that the client's leaving is seen at once, whatever is being sent."""
