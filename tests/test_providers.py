@@ -23,6 +23,7 @@ from trilane.providers import (
     TimeLimits,
     close_stream,
     http_error,
+    load_sdk,
     note_bytes,
     retry_after_seconds,
     run_attempts,
@@ -333,6 +334,13 @@ def test_clients_keep_no_event_loop_alive() -> None:
     asyncio.run(use())
     gc.collect()
     assert loops[0]() is None
+
+
+@pytest.mark.anyio
+async def test_an_sdk_is_imported_when_it_is_asked_for() -> None:
+    assert (await load_sdk("wsgiref", "wsgiref.headers")).__name__ == "wsgiref"
+    with pytest.raises(ImportError):
+        await load_sdk("no_such_sdk")
 
 
 @pytest.mark.anyio

@@ -41,6 +41,7 @@ __all__ = [
     "TimeLimits",
     "close_stream",
     "http_error",
+    "load_sdk",
     "note_bytes",
     "retry_after_seconds",
     "run_attempts",
@@ -271,6 +272,26 @@ async def _checkpoint() -> None:
 
 
 # ---- connections -----------------------------------------------------------------------------------------------------
+
+
+async def load_sdk(*modules: str) -> Any:
+    """The first of `modules`, with all of them imported: in a thread, because an SDK takes seconds.
+
+    Raises:
+        ImportError: one of them is not installed.
+    """
+    if not all(module in sys.modules for module in modules):
+        import anyio.to_thread
+
+        await anyio.to_thread.run_sync(_import_all, modules, abandon_on_cancel=True)
+    return sys.modules[modules[0]]
+
+
+def _import_all(modules: tuple[str, ...]) -> None:
+    from importlib import import_module
+
+    for module in modules:
+        import_module(module)
 
 
 class _Closable(Protocol):
