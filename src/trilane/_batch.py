@@ -99,7 +99,9 @@ class Batch:
     async def run(self) -> None:
         """Start what may start, ask what must be asked, and announce results until every call has one."""
         core = self._core
+        self._heed_outside()
         await self._announce_starts([run for run in self.runs if run.state == "ready"])
+        self._heed_outside()  # the caller may have said something when it saw them
         self._start_possible()
         await self._ask([run for run in self.runs if run.state == "waiting" and run.entry is None])
         while True:
@@ -358,8 +360,8 @@ class Batch:
             return
         self.stopping = True
         for run in self.runs:
-            if run.state == "waiting" and run.entry is not None and core.stop_error is None:
-                continue  # steering does not take a question away from whoever is about to answer it
+            if run.entry is not None and run.entry.question.kind == "external_tool" and core.stop_error is None:
+                continue  # it has started, and somebody is at work on it
             if run.state in ("ready", "waiting"):
                 if run.entry is not None:
                     core.setup.desk.withdraw(run.entry)

@@ -82,8 +82,8 @@ class Dispatcher:
         self.ledger = Ledger()
         #: True to keep what plugins change, not only count it.
         self.tracing = trace
-        #: True once the run ends: a further cancel then ends the hook that runs, not the ending.
-        self.shielded = False
+        #: Of the task that ends the run, once it does: a further cancel then ends the hook that runs, not the ending.
+        self.shielded: Clock | None = None
         self._reporter = reporter
         self._timeout = timeout
         self._breaker = breaker
@@ -147,7 +147,7 @@ class Dispatcher:
             row.seconds += clock.now() - started
             clock.plugin = outer
             ended = clock.pop(frame, error)
-            if ended is Ended.FATAL or (ended is Ended.ASKED and not self.shielded):
+            if ended is Ended.FATAL or (ended is Ended.ASKED and clock is not self.shielded):
                 raise
             clock.renew(frame)
             row.errors += 1

@@ -39,8 +39,6 @@ _MADE_UP = frozenset({"interrupted", "still_running", "not_started"})
 async def complete(core: Core) -> None:
     """READY -> COMPLETED: the answer is stored, then the phase is committed, then everybody is told."""
     await core.flush()
-    if core.hooks.after_run or core.hooks.on_success or core.hooks.close_run or core.hooks.on_event:
-        await core.show()
     core.check()
     core.go(AgentPhase.COMPLETED)
     core.status = "completed"
@@ -49,7 +47,7 @@ async def complete(core: Core) -> None:
 
 async def after_completed(core: Core) -> None:
     """Hooks of a completed run. Nothing here changes the answer or the status."""
-    core.dispatcher.shielded = True
+    core.dispatcher.shielded = core.clock
     core.clock.accept_cancels()
     if core.notes:
         await core.deliver()
@@ -122,7 +120,7 @@ async def end(core: Core, cause: BaseException, clock: Clock) -> None:
     `clock` is that of the task this runs in: the run's own, or the one that ends it in its stead.
     """
     core.cause = cause
-    core.dispatcher.shielded = True
+    core.dispatcher.shielded = clock
     clock.accept_cancels()
     core.watchdog.revive()
     grace = core.setup.grace_seconds

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._assembly import Assembly
 from ._backend import new_waiter
+from ._conversation import take_steering
 from ._dispatch import HookError
 from ._tasks import Ended
 from .decisions import RetryModel
@@ -26,10 +27,10 @@ __all__ = ["generate"]
 
 async def generate(core: Core) -> AssistantMessage:
     """Call the model until it has answered or nobody wants to try again."""
-    request = core.model_request
-    assert request is not None
     call = _ModelCall(core)
     while True:
+        request = core.model_request
+        assert request is not None
         try:
             response = await call.run(request)
         except Exception as error:
@@ -113,11 +114,23 @@ class _ModelCall:
         self.attempt += 1
         core.produce(ModelStarted, model=core.setup.model.name, attempt=self.attempt)
         await core.show()
+        hooks = core.hooks
+        if not (hooks.on_model_request or hooks.around_model or hooks.on_message):
+            request = await _hear(core, request)
         assembly = core.assembly = Assembly(core)
         response = await _bounded(core, request, assembly)
         self.last = response
         core.add_usage(response.usage)
         return response
+
+
+async def _hear(core: Core, request: ModelRequest) -> ModelRequest:
+    """Add what was said while the caller looked at the events before the call. No hook has seen the request."""
+    while await take_steering(core):
+        log = core.view.log
+        request = core.model_request = request.replace(messages=log, count=len(log))
+        await core.show()
+    return request
 
 
 async def _bounded(core: Core, request: ModelRequest, assembly: Assembly) -> ModelResponse:

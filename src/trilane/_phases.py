@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ._batch import Batch
+from ._conversation import add_user_message, take_steering, through_on_message
 from ._dispatch import HookError, Withheld
 from ._generate import generate
 from ._resume import first_step, take_up_tools
@@ -32,7 +33,6 @@ from .events import (
     MessageCompleted,
     TurnCompleted,
     TurnStarted,
-    UserMessageAdded,
 )
 from .messages import AssistantMessage, TextPart, UserMessage, new_id
 from .models import ModelRequest, ModelResponse
@@ -72,7 +72,7 @@ async def load_context(core: Core) -> AgentPhase:
             _adopt_history(core)
         if hooks.on_message and core.setup.mode == "run":
             await core.before_hook()
-            message = await _through_on_message(core, message)
+            message = await through_on_message(core, message)
     finally:
         core.first_new = len(core.view.log)
         if core.setup.mode == "run":
@@ -166,22 +166,6 @@ def _adopt_history(core: Core) -> None:
     history.edited = False
 
 
-async def _through_on_message(core: Core, message: UserMessage) -> UserMessage:
-    changed: UserMessage = await core.dispatcher.chain(
-        core.hooks.on_message, core.clock, (core.context,), message, UserMessage
-    )
-    return changed
-
-
-def add_user_message(core: Core, message: UserMessage) -> None:
-    """A user message enters the conversation."""
-    if core.queues is not None and message.origin == "request":
-        core.queues.input.put_nowait(message)
-        core.queues.input.remove(message)
-    core.record(MessageStored(run_id=core.run_id, message=message))
-    core.produce(UserMessageAdded, message=message, origin=message.origin)
-
-
 # ---- READY -----------------------------------------------------------------------------------------------------------
 
 
@@ -203,7 +187,9 @@ async def _begin(core: Core) -> None:
 
 async def _turn(core: Core) -> AgentPhase | None:
     """Take in what was said, compact if somebody can, and prepare the request of the next turn."""
-    await _take_steering(core)
+    await take_steering(core)
+    if core.outbox:
+        await core.flush()
     if core.hooks.on_compact and core.compacted_turn != core.turn and core.view.log:
         core.compacted_turn = core.turn
         return AgentPhase.COMPACTING
@@ -214,26 +200,18 @@ async def _turn(core: Core) -> AgentPhase | None:
     if hooks.before_turn:
         await core.before_hook()
         await core.dispatcher.each(hooks.before_turn, core.clock, core.context, core.turn)
+    if hooks.on_model_request or hooks.around_model or hooks.on_message:
+        # Until the first of these is called; where there is none, until the model is, see `_generate`.
+        await core.before_hook()
+        while await take_steering(core):
+            await core.before_hook()
     request = await _make_request(core)
     if hooks.on_model_request:
-        await core.before_hook()
         request = await core.dispatcher.chain(
             hooks.on_model_request, core.clock, (core.context,), request, ModelRequest
         )
     core.model_request = request
     return AgentPhase.GENERATING
-
-
-async def _take_steering(core: Core) -> None:
-    core.take_input()
-    while core.steering:
-        message = core.steering.pop(0)
-        if core.hooks.on_message:
-            await core.before_hook()
-            message = await _through_on_message(core, message)
-        add_user_message(core, message)
-    if core.outbox:
-        await core.flush()
 
 
 def _check_limits(core: Core) -> None:
@@ -436,7 +414,10 @@ async def _answer(core: Core) -> AgentPhase | None:
     if problem is not None:
         raise problem
     core.output = output
-    core.take_input()
+    await core.flush()
+    if core.hooks.after_run or core.hooks.on_success or core.hooks.close_run or core.hooks.on_event:
+        await core.show()
+    core.take_input()  # no await between here and COMPLETED: nothing that was said gets lost
     core.follow_ups.extend(core.steering)  # steering that came too late becomes a follow-up
     core.steering.clear()
     if core.follow_ups:
