@@ -180,6 +180,8 @@ class OpenAIModel:
                 break
             watch.expect("idle_seconds")
             for data in decoder.feed(piece) if piece else decoder.finish():
+                if not piece and not _is_whole(data):
+                    break  # half an event: the end came too early
                 is_done = await self._take(data, answer, watch, shown, request_id)
                 if is_done:
                     break
@@ -251,6 +253,14 @@ class OpenAIModel:
             if what not in self._warned:
                 self._warned.add(what)
                 _log.warning("%s: left out of the request: %s", self._name, what)
+
+
+def _is_whole(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return data.strip() == b"[DONE]"
+    return True
 
 
 class _Shown:

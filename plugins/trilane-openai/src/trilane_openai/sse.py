@@ -29,7 +29,7 @@ class EventDecoder:
         return events
 
     def finish(self) -> list[bytes]:
-        """The end of the stream: an event that lacks only its empty line counts, half a line does not."""
+        """The end of the stream: what is left, which may be an event without its empty line, or half of one."""
         events: list[bytes] = []
         if self._line:
             self._take(self._line.rstrip(b"\r\n"), events)
