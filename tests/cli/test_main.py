@@ -176,3 +176,8 @@ def test_a_broken_command_of_a_plugin_is_explained(with_commands: dict[str, str]
     assert says in done.stderr
     assert f"the command '{name}' from acme-commands 1.0" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_closed_standard_streams_do_no_harm() -> None:
+    shell = '"$0" -m trilane run "Which files are there?" --root "$1" >&- 2>&-'
+    assert subprocess.run(["sh", "-c", shell, sys.executable, os.path.dirname(__file__)], check=False).returncode == 0

@@ -10,6 +10,7 @@ import pytest
 
 from trilane.cli.app import run_app
 from trilane.cli.doctor import satisfies
+from trilane.plugins import DISABLED_VARIABLE, discover
 
 Install = Callable[..., None]
 Command = Callable[..., tuple[int, str, str]]
@@ -37,7 +38,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs `trilane plugins` with what the test installs and two of our own; others in the environment are blocked."""
+    others = {info.name for info in discover()} - {"files", "offline"}
+    monkeypatch.setenv(DISABLED_VARIABLE, ",".join(sorted(others)))
+    for name in ("TRILANE_MODEL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
     def run(*args: str) -> tuple[int, str, str]:
         status = run_app(["plugins", *args])
         output, errors = capsys.readouterr()

@@ -162,6 +162,12 @@ def test_nothing_in_a_text_controls_the_terminal_or_is_markup(make: EventMaker, 
     assert sum("[bold red]no markup[/]" in line for line in lines) == 2
 
 
+def test_a_line_beside_the_answer_does_not_come_before_its_end(make: EventMaker) -> None:
+    screen = Screen(verbose=True)
+    change = make(PhaseChanged, previous=AgentPhase.GENERATING, phase=AgentPhase.READY)
+    assert screen.show(_text(make, "The end."), change) == ["The end.", "", "phase generating -> ready"]
+
+
 def test_phases_are_for_those_who_ask(make: EventMaker) -> None:
     event = make(PhaseChanged, previous=AgentPhase.CREATED, phase=AgentPhase.LOADING_CONTEXT)
     assert Screen().show(event) == []

@@ -170,7 +170,8 @@ def _prompt(text: str) -> None:
 
 
 def _heading(question: Question) -> str:
-    who = f" ({question.asked_by})" if question.asked_by else ""
+    tool = "" if question.call is None or question.kind == "question" else question.call.name
+    who = f" ({question.asked_by})" if question.asked_by not in ("", tool) else ""
     text = f"? {visible(question.prompt)}{who}\n"
     if question.call is not None and question.kind != "question":
         text += f"  {call_text(question.call, 200, question.path)}\n"

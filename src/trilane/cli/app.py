@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -49,6 +50,9 @@ app.command("schema")(reported(schema_command))
 
 def run_app(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; never a traceback for what a user can cause."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started the program, as with `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (it lives as long as the process)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # lone surrogates and narrow encodings must not end a run
             stream.reconfigure(errors="replace")

@@ -1,4 +1,7 @@
-"""`trilane plugins`: list, info, order, doctor. What they report is made in `registry.py` and `doctor.py`."""
+"""`trilane plugins`: list, info, order, doctor; new and test are in `plugins_new.py`.
+
+What they report is made in `registry.py` and `doctor.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ import typer
 
 from .console import reported
 from .groups import CheapGroup
+from .plugins_new import command_new, command_test
 
-__all__ = ["plugins_app"]
+__all__ = ["doctor_command", "info_command", "list_command", "order_command", "plugins_app"]
 
 plugins_app = typer.Typer(
     cls=CheapGroup,
-    help="Look at the installed plugins.",
+    help="Look at the installed plugins, and write new ones.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -70,6 +74,10 @@ def doctor_command(plugin: _Blocked = None) -> None:
     findings = examine(load_registry(tuple(plugin or ())))
     _print(findings.lines())
     raise typer.Exit(0 if findings.is_well else 1)
+
+
+plugins_app.command("new")(reported(command_new))
+plugins_app.command("test", context_settings={"ignore_unknown_options": True})(reported(command_test))
 
 
 def _print(lines: list[str]) -> None:

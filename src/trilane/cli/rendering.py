@@ -24,6 +24,7 @@ from trilane.events import (
     RunCancelled,
     RunCompleted,
     RunFailed,
+    TextCompleted,
     TextDelta,
     ToolCompleted,
     ToolProgress,
@@ -95,6 +96,9 @@ class HumanRenderer(Renderer):
             case ReasoningDelta():
                 if not path:
                     self.reasoning(event.text)
+            case TextCompleted():
+                if not path:
+                    self.text_completed()
             case ChildEvent():
                 self._show(event.event, event.path)
             case ModelStarted():
@@ -118,6 +122,8 @@ class HumanRenderer(Renderer):
     def _show_rare(self, event: Event, prefix: str) -> None:
         match event:
             case PhaseChanged():
+                if not prefix:
+                    self.text_completed()
                 self.detail(f"{prefix}phase {event.previous} -> {event.phase}")
             case UserMessageAdded() if event.origin != "request":
                 self.detail(f"{prefix}{event.origin.replace('_', ' ')}: {one_line(event.message.text, 100)}")
@@ -141,6 +147,9 @@ class HumanRenderer(Renderer):
     def text(self, text: str) -> None:
         """More of the answer."""
         raise NotImplementedError
+
+    def text_completed(self) -> None:
+        """The text that was shown so far is followed by something else."""
 
     def reasoning(self, text: str) -> None:
         """More of what the model thinks."""

@@ -70,6 +70,11 @@ class TerminalRenderer(HumanRenderer):
         if finished:
             self._print_markdown(finished)
 
+    def text_completed(self) -> None:
+        rest = self._growing.finish()
+        if rest:
+            self._print_markdown(rest)
+
     def reasoning(self, text: str) -> None:
         self._thought = (self._thought + text)[-2000:]
         self._ensure_live()
@@ -83,7 +88,7 @@ class TerminalRenderer(HumanRenderer):
 
     def message_completed(self, event: MessageCompleted) -> None:
         self._waiting = self._thought = ""
-        self._finish_text()
+        self.text_completed()
         if event.superseded:
             self._message.clear()
             self.warning("the message above was taken back")
@@ -115,7 +120,7 @@ class TerminalRenderer(HumanRenderer):
             self._print(Text("  " + shown, style="dim", no_wrap=True, overflow="ellipsis"), kind="tool")
 
     def completed(self, result: RunResult[Any]) -> None:
-        self._finish_text()
+        self.text_completed()
         answer = answer_of(result)
         if answer != "".join(self._message) and answer != result.text:
             # A plugin replaced the answer after it was shown: what counts is what the caller gets.
@@ -124,7 +129,7 @@ class TerminalRenderer(HumanRenderer):
         self.close()
 
     def broken_off(self, result: RunResult[Any]) -> None:
-        self._finish_text()
+        self.text_completed()
         self.close()
         if result.text:
             self.line(f"the text above is not a finished answer ({count(len(result.text), 'character')})")
@@ -153,9 +158,7 @@ class TerminalRenderer(HumanRenderer):
     def close(self) -> None:
         self._waiting = self._thought = ""
         self._stop_live()
-        rest = self._growing.finish()
-        if rest:
-            self._print_markdown(rest)
+        self.text_completed()
 
     # ---- drawing
 
@@ -166,11 +169,6 @@ class TerminalRenderer(HumanRenderer):
     def _mark(self, outcome: str) -> str:
         marks = ("ok", "x", "-") if self._ascii else ("✓", "✗", "–")
         return marks[0] if outcome == "ok" else marks[1] if outcome in ("error", "timed_out") else marks[2]
-
-    def _finish_text(self) -> None:
-        rest = self._growing.finish()
-        if rest:
-            self._print_markdown(rest)
 
     def _print_markdown(self, text: str) -> None:
         if self._gap is not None:
