@@ -444,7 +444,8 @@ class Core:
                 self.lane_error = error
             raise
         except BaseException:
-            if self.queue.refused is not None:  # it was not even its turn: the events are told at the end
+            refused, self.queue.refused = self.queue.refused, None
+            if refused is not None and refused[0] is pending[0]:  # it was not even its turn: they are told at the end
                 self.pending = sorted((*pending, *self.pending), key=_seq)
             raise
         finally:

@@ -17,6 +17,8 @@ from .events import Question, Receipt
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from ._tasks import TaskHandle
+
 __all__ = ["OpenQuestion", "QuestionDesk", "schema_of"]
 
 REMEMBERED = 10_000  # closed questions whose late replies are still told apart from unknown ones
@@ -25,7 +27,18 @@ REMEMBERED = 10_000  # closed questions whose late replies are still told apart 
 class OpenQuestion:
     """A question and what became of it."""
 
-    __slots__ = ("deadline", "lock", "on_change", "payload", "question", "receive", "status", "validate", "value")
+    __slots__ = (
+        "answering",
+        "deadline",
+        "lock",
+        "on_change",
+        "payload",
+        "question",
+        "receive",
+        "status",
+        "validate",
+        "value",
+    )
 
     def __init__(
         self,
@@ -42,6 +55,7 @@ class OpenQuestion:
         self.status = "open"  # then "accepted" or "expired"
         self.payload: JsonValue = None
         self.value: Any = None  # the validated reply, or why nobody could give one
+        self.answering: TaskHandle | None = None  # the task of the `answer=` function
         self.deadline: float | None = None  # in the event loop's time, for whoever waits without a task of its own
 
 

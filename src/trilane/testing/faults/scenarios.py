@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
+from trilane.errors import AgentProtocolError
 from trilane.messages import ToolCall
 from trilane.testing.models import Step, call
 
@@ -257,11 +259,17 @@ def _approval(_stage: Stage) -> Play:
     return Play(script=[[_one("careful"), _one("look")], "Done."], tools=tools, react=react)
 
 
+def _say(say: Callable[[str], None], text: str) -> None:
+    """Speak to a run that may have ended already."""
+    with suppress(AgentProtocolError):
+        say(text)
+
+
 @scenario("steering", "steering")
 def _steering(_stage: Stage) -> Play:
     def react(run: Any, event: Any) -> None:
         if event.type == "tool_started":
-            run.steer("Look elsewhere.")
+            _say(run.steer, "Look elsewhere.")
 
     calls = [_one("look"), _one("alone"), _one("look", 2)]
     tools = [worker("look", seconds=0.1), worker("alone", seconds=0.3, parallel=False)]
@@ -275,7 +283,7 @@ def _steering_each_phase(_stage: Stage) -> Play:
     def react(run: Any, event: Any) -> None:
         if event.type == "phase_changed" and not event.phase.is_terminal and event.phase.value not in said:
             said.append(event.phase.value)
-            run.steer(f"Said in {event.phase.value}.")
+            _say(run.steer, f"Said in {event.phase.value}.")
 
     script = ["One.", [_one("look")], "Two.", "Three.", "Four.", "Five."]
     return Play(script=script, tools=[worker("look", seconds=0.1)], react=react)
@@ -288,7 +296,7 @@ def _follow_up(_stage: Stage) -> Play:
     def react(run: Any, event: Any) -> None:
         if event.type in ("run_started", "text_delta", "tool_started") and event.type not in said:
             said.append(event.type)
-            run.follow_up(f"After {event.type}.")
+            _say(run.follow_up, f"After {event.type}.")
 
     script = [[_one("look")], "One.", "Two.", "Three.", "Four."]
     return Play(script=script, tools=[worker("look", seconds=0.1)], react=react)

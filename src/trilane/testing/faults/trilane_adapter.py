@@ -291,9 +291,13 @@ class TrilaneSubject:
         for record in page.records:
             view.apply(record)
         view.close()
-        kept = [record.message for record in page.records if record.kind == "message"]
+        raw = SessionView()  # with what was hidden or compacted
+        for record in page.records:
+            if record.kind not in ("message_hidden", "view_replaced"):
+                raw.apply(record)
+        raw.close()
         evidence.messages = tuple(view.log)
-        evidence.kept = (*kept, *(self.result.messages if self.result is not None else ()))
+        evidence.kept = (*(self.result.messages if self.result is not None else ()), *raw.log)
         evidence.requests = tuple(self.model.histories)
         evidence.open_questions = len(self.agent.questions(SESSION))
         names = [getattr(plugin, "name", "") for plugin in self.parts.plugins] or ["closer"]
