@@ -1,0 +1,140 @@
+"""`trilane plugins new` and `test`: a project of each kind is written, installed, listed, used and tested."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from trilane.cli.app import run_app
+from trilane.cli.scaffold import KINDS
+
+USE = {
+    "tools": ["Count the letters of 'Hello, you!'", "-m", "offline"],
+    "provider": ["Hello, you!", "-m", "hello"],
+    "guard": ["Count the words of a.txt", "-m", "offline"],
+    "observer": ["Hello", "-m", "offline"],
+    "store": ["Hello", "-m", "offline"],
+}
+SAYS = {
+    "tools": "8",
+    "provider": "Hello, you!",
+    "guard": "the settings of hello deny count_words",
+    "observer": "close_run",
+    "store": "completed",
+}
+
+
+def _run(*command: str | Path, cwd: Path, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    hidden = ("TRILANE_", "OPENAI_", "ANTHROPIC_", "PYTHONPATH")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    if path is not None:
+        environment |= {"PYTHONPATH": str(path), "TRILANE_HELLO_DENY": '["count_words"]'}
+    return subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def _trilane(*arguments: str | Path, cwd: Path, path: Path | None = None) -> str:
+    done = _run(sys.executable, "-m", "trilane", *arguments, cwd=cwd, path=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def _install(project: Path, target: Path) -> None:
+    uv = os.environ.get("UV") or shutil.which("uv")
+    assert uv, "uv is needed to install the project: pip install uv"
+    # hatchling is in the development environment, so building needs no package index.
+    quick = ("--no-deps", "--no-build-isolation", "--offline", "--python", sys.executable, "--target", target)
+    done = _run(uv, "pip", "install", "-q", *quick, project, cwd=project)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_project_is_written_installed_listed_used_and_tested(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two")
+    said = _trilane("plugins", "new", "hello", "--kind", kind, cwd=tmp_path)
+    project = tmp_path / "trilane-hello"
+    assert f"trilane-hello{os.sep}README.md" in said
+    place = tmp_path / "site"
+    _install(project, place)
+    listing = _trilane("plugins", "list", cwd=tmp_path, path=place)
+    (line,) = [line.split() for line in listing.splitlines() if line.startswith("hello ")]
+    assert line[1:4] == ["trilane-hello", "0.1.0", "loaded"]
+    assert _trilane("plugins", "doctor", cwd=tmp_path, path=place).rstrip().endswith("all is well")
+    assert SAYS[kind] in _trilane("run", *USE[kind], "--stats", cwd=tmp_path, path=place)
+    assert " passed" in _trilane("plugins", "test", project, "-q", "-p", "no:cacheprovider", cwd=tmp_path)
+
+
+def test_what_is_written_is_clean(tmp_path: Path) -> None:
+    for kind in KINDS:
+        assert run_app(["plugins", "new", f"my-{kind}", "--kind", kind, "--path", str(tmp_path / kind)]) == 0
+    check = _run(sys.executable, "-m", "ruff", "check", "--no-cache", tmp_path, cwd=tmp_path)
+    assert (check.returncode, check.stdout.strip()) == (0, "All checks passed!")
+    form = _run(sys.executable, "-m", "ruff", "format", "--no-cache", "--diff", tmp_path, cwd=tmp_path)
+    assert form.returncode == 0, form.stdout
+    sources = [tmp_path / kind / "src" for kind in KINDS]
+    options = ("--strict", "--explicit-package-bases", "--cache-dir", tmp_path / "cache")
+    types = _run(sys.executable, "-m", "mypy", *options, *sources, cwd=tmp_path)
+    assert types.returncode == 0, types.stdout
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and "@" in path.name]
+    assert left == []
+
+
+def test_the_project_has_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "there"
+    assert run_app(["plugins", "new", "trilane-web-search", "--path", str(target)]) == 0
+    assert sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()) == [
+        ".github/workflows/test.yml",
+        ".gitignore",
+        "README.md",
+        "pyproject.toml",
+        "src/trilane_web_search/__init__.py",
+        "src/trilane_web_search/plugin.py",
+        "src/trilane_web_search/py.typed",
+        "src/trilane_web_search/tools.py",
+        "tests/test_plugin.py",
+    ]
+    project = tomllib.loads((target / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "trilane-web-search"
+    assert project["dependencies"] == ["trilane>=0.1,<0.2"]
+    assert project["entry-points"] == {"trilane": {"web-search": "trilane_web_search.plugin:WebSearchPlugin"}}
+    assert "trilane plugins test" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["Hello"], "'Hello' is no name for a plugin"),
+        (["a--b"], "as in hello-world"),
+        (["hello", "--kind", "tool"], "the kinds are: tools, provider, guard, observer, store"),
+        (["hello", "--path", "full"], "full exists and is not an empty folder"),
+    ],
+)
+def test_what_cannot_be_written_is_explained(
+    arguments: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").touch()
+    assert run_app(["plugins", "new", *arguments]) == 2
+    assert says in capsys.readouterr().err
+    assert [path.name for path in tmp_path.rglob("*")] == ["full", "mine.txt"]
+
+
+def test_tests_that_fail_give_pytests_exit_status(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["plugins", "new", "hello", "--path", str(tmp_path / "p")]) == 0
+    (tmp_path / "p" / "tests" / "test_plugin.py").write_text("def test_it(): assert 1 == 2\n")
+    assert run_app(["plugins", "test", str(tmp_path / "p"), "-q"]) == 1
+    assert "1 failed" in capfd.readouterr().out
+    assert run_app(["plugins", "test", str(tmp_path)]) == 2
+    assert "give the folder of a plugin's project" in capfd.readouterr().err
