@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trilane.messages import Delta, Usage
-from trilane.testing.providers import meaning
+from trilane.testing.calls import meaning
 from trilane_openai.chunks import Answer, StreamFailed
 from trilane_openai.names import ToolNames
 from trilane_openai.sse import EventDecoder

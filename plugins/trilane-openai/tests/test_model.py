@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from trilane import Agent, ConfigError, ModelError, RunCancelledError, tool
 from trilane.testing import assert_history, no_leaks
-from trilane.testing.providers import ask
+from trilane.testing.calls import ask
 from trilane.testing.wire import STALL, Reply, Think, WireServer, call, interleaved
 from trilane_openai import OpenAIModel
 

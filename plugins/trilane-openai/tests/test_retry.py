@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trilane.errors import ModelError
-from trilane.testing.providers import ask
+from trilane.testing.calls import ask
 from trilane.testing.wire import Reply, WireServer
 from trilane_openai import OpenAIModel
 from trilane_openai.retry import RetryPolicy, is_retryable, retry_after_seconds

@@ -16,14 +16,15 @@ the same deltas. Messages of one adapter that another one continues with, and th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, Literal
 
 from trilane.config import ModelSettings
 from trilane.errors import ModelError
-from trilane.messages import AssistantMessage, Delta, TextPart, Usage, UserMessage
-from trilane.models import Model, ModelRequest, ModelResponse, ToolSpec
+from trilane.messages import AssistantMessage, TextPart, Usage, UserMessage
+from trilane.models import Model, ModelRequest, ModelResponse
 
+from .calls import Consumer, Emitted, ask, close_model, error_of, meaning
 from .wire import (
     STALL,
     Call,
@@ -42,63 +43,42 @@ from .wire import (
     interleaved,
 )
 
-__all__ = ["Emitted", "ProviderConformance", "ask", "meaning"]
-
-Emitted: TypeAlias = list[tuple[object, ...]]
-"""What a call emitted, without what differs between providers; see `meaning`."""
+__all__ = ["CLOSE_SECONDS", "ProviderConformance"]
 
 #: How soon the server must see the connection close after a stop.
 CLOSE_SECONDS = 0.1
-_SEARCH = ToolSpec(name="search", description="Search.", parameters={"type": "object", "properties": {}})
-_READ = ToolSpec(name="read", description="Read.", parameters={"type": "object", "properties": {}})
+_EVENTS = [
+    "run_started",
+    "user_message_added",
+    "turn_started",
+    "model_started",
+    "message_started",
+    "reasoning_started",
+    "reasoning_delta",
+    "reasoning_completed",
+    "text_started",
+    "text_delta",
+    "text_completed",
+    "tool_call_delta",
+    "tool_call_delta",
+    "message_completed",
+    "tool_started",
+    "tool_completed",
+    "turn_completed",
+    "turn_started",
+    "model_started",
+    "message_started",
+    "text_started",
+    "text_delta",
+    "text_completed",
+    "message_completed",
+    "turn_completed",
+    "run_completed",
+]
 
 
 class _Stopped(Exception):
     """What a consumer raises that wants no more."""
-
-
-class _Consumer:
-    """Takes deltas; can do something when number `at` arrives (from 1). Lets the server go on that holds "shown"."""
-
-    def __init__(self, at: int = 0, then: Callable[[], Awaitable[None] | None] | None = None) -> None:
-        self.deltas: list[Delta] = []
-        self.server: WireServer | None = None
-        self._at = at
-        self._then = then
-
-    async def __call__(self, delta: Delta) -> None:
-        self.deltas.append(delta)
-        if self.server is not None and delta.text:
-            self.server.release("shown")
-        if len(self.deltas) == self._at and self._then is not None:
-            waiting = self._then()
-            if waiting is not None:
-                await waiting
-
-
-def ask(text: str = "Hello", **changes: Any) -> ModelRequest:
-    """A request of one user message, with two tools."""
-    messages = (UserMessage(id="m1", parts=(TextPart(text=text),)),)
-    settings = ModelSettings(max_output_tokens=100)
-    return ModelRequest(messages=messages, tools=(_SEARCH, _READ), settings=settings).replace(**changes)
-
-
-def meaning(deltas: Sequence[Delta]) -> Emitted:
-    """Deltas as they are compared: parts numbered in order of appearance, calls opened once, nothing empty."""
-    parts: dict[tuple[str, int], int] = {}
-    seen: Emitted = []
-    for delta in deltas:
-        key = (delta.kind, delta.index)
-        is_new = key not in parts
-        if delta.kind == "arguments":
-            number = parts.setdefault(key, len(parts))
-            if is_new:
-                seen.append(("call", number, delta.call_id, delta.name))
-            if delta.text:
-                seen.append(("arguments", number, delta.text))
-        elif delta.text:
-            seen.append((delta.kind, parts.setdefault(key, len(parts)), delta.text))
-    return seen
 
 
 class ProviderConformance:
@@ -123,28 +103,28 @@ class ProviderConformance:
         raise NotImplementedError
 
     async def _run(
-        self, *script: Any, consumer: _Consumer | None = None, request: ModelRequest | None = None, **settings: Any
+        self, *script: Any, consumer: Consumer | None = None, request: ModelRequest | None = None, **settings: Any
     ) -> tuple[Emitted, ModelResponse]:
         """One call against a script that it must use up."""
-        taken = consumer or _Consumer()
+        taken = consumer or Consumer()
         with WireServer(*script) as server:
             taken.server = server
             model = self.make(server, **settings)
             try:
                 response = await model.call(request or ask(), taken)
             finally:
-                await _close(model)
+                await close_model(model)
             server.assert_finished()
             assert server.busy == ()
         return meaning(taken.deltas), response
 
-    async def _fails(self, *script: Any, consumer: _Consumer | None = None, **settings: Any) -> tuple[ModelError, int]:
+    async def _fails(self, *script: Any, consumer: Consumer | None = None, **settings: Any) -> tuple[ModelError, int]:
         """The error of one call, and how many requests it made."""
-        taken = consumer or _Consumer()
+        taken = consumer or Consumer()
         with WireServer(*script) as server:
             taken.server = server
             model = self.make(server, **settings)
-            error = await _error_of(model, taken)
+            error = await error_of(model, taken)
             assert not server.problems
             assert self.key not in f"{error} {error!r} {error.__cause__} {error.__context__}"
             assert "\n" not in str(error)
@@ -309,7 +289,7 @@ class ProviderConformance:
 
     async def test_f037_nothing_is_tried_again_once_something_was_shown(self) -> None:
         for end in (Cut(), Cut(reset=True), Fail()):
-            consumer = _Consumer()
+            consumer = Consumer()
             error, requests = await self._fails(Reply.of("Hello wo", Hold("shown"), end), consumer=consumer)
             assert (requests, error.retryable, error.request_id) == (1, True, "req_1")
             assert meaning(consumer.deltas) == [("text", 0, "Hello wo")]
@@ -337,7 +317,7 @@ class ProviderConformance:
     async def test_nobody_is_there(self) -> None:
         with WireServer() as server:
             model = self.make(server, max_retries=0)
-        error = await _error_of(model, _Consumer())
+        error = await error_of(model, Consumer())
         assert error.retryable
         assert "cannot be reached" in str(error)
 
@@ -363,7 +343,7 @@ class ProviderConformance:
     async def test_a_slow_consumer_does_not_use_up_the_time(self) -> None:
         import anyio
 
-        consumer = _Consumer(1, lambda: anyio.sleep(0.3))
+        consumer = Consumer(1, lambda: anyio.sleep(0.3))
         emitted, _ = await self._run(
             Reply.of("a", "b"), consumer=consumer, idle_seconds=0.2, total_seconds=0.25, first_byte_seconds=5.0
         )
@@ -384,12 +364,12 @@ class ProviderConformance:
                 raise _Stopped
 
             try:
-                await model.call(ask(), _Consumer(at, stop))
+                await model.call(ask(), Consumer(at, stop))
             except _Stopped:
                 pass
             seconds = await _closing(server)
-            await model.call(ask(), _Consumer())
-            await _close(model)
+            await model.call(ask(), Consumer())
+            await close_model(model)
         return seconds
 
     async def test_f006_a_cancel_closes_the_connection_at_every_point(self) -> None:
@@ -413,7 +393,7 @@ class ProviderConformance:
 
             async def work() -> None:
                 try:
-                    await model.call(ask(), _Consumer())
+                    await model.call(ask(), Consumer())
                 finally:
                     ended.set()
 
@@ -424,9 +404,9 @@ class ProviderConformance:
                 group.cancel_scope.cancel()
             assert ended.is_set()
             seconds = await _closing(server)
-            response = await model.call(ask(), _Consumer())
+            response = await model.call(ask(), Consumer())
             assert response.stop_reason == "end"
-            await _close(model)
+            await close_model(model)
         return seconds
 
     async def test_f006_no_connection_is_left_in_use(self) -> None:
@@ -437,20 +417,63 @@ class ProviderConformance:
             for _ in range(10):
                 server.add(Reply.of("a", STALL))
                 async with anyio.create_task_group() as group:
-                    group.start_soon(model.call, ask(), _Consumer())
+                    group.start_soon(model.call, ask(), Consumer())
                     number = len(server.exchanges) + 1
                     await server.received(number)
                     group.cancel_scope.cancel()
                 await server.closed(number)
             assert server.busy == ()
             server.add("One.", "Two.")
-            await model.call(ask(), _Consumer())
-            await model.call(ask(), _Consumer())
+            await model.call(ask(), Consumer())
+            await model.call(ask(), Consumer())
             connections = {exchange.connection for exchange in server.exchanges[-2:]}
             assert len(connections) == 1, "a complete answer must leave its connection usable"
-            await _close(model)
+            await close_model(model)
             await server.closed(len(server.exchanges))
             assert server.open_connections == 0
+
+    # ---- inside a run ------------------------------------------------------------------------------------------------
+
+    async def test_the_events_of_a_run(self) -> None:
+        from trilane import Agent, tool
+
+        @tool
+        def search(q: str) -> str:
+            """Search."""
+            return f"found {q}"
+
+        script = (Reply.of(Think("Hm", "c2ln"), "Wait. ", call("search", {"q": "a"}, size=100)), "Done.")
+        with WireServer(*script) as server:
+            agent = Agent(self.make(server), tools=[search])
+            async with agent.stream("Find") as run:
+                events = [event async for event in run]
+            await agent.aclose()
+            server.assert_finished()
+        shown = [event.type for event in events if event.type not in ("phase_changed", "custom_event")]
+        assert shown == _EVENTS
+        result = run.result
+        assert [message.kind for message in result.new_messages] == ["user", "assistant", "tool", "assistant"]
+        assert (result.output, result.usage.input_tokens, result.usage.output_tokens) == ("Done.", 22, 14)
+
+    async def test_a_cut_answer_fails_the_run_and_the_session_goes_on(self) -> None:
+        from trilane import Agent
+
+        with WireServer(Reply.of("Half", Hold("shown"), Cut()), "Whole.") as server:
+            agent = Agent(self.make(server))
+            failure: Exception | None = None
+            try:
+                async with agent.stream("Hi", session="s") as run:
+                    async for event in run:
+                        if event.type == "text_delta":
+                            server.release("shown")
+            except ModelError as error:
+                failure = error
+            assert failure is not None
+            result = await agent.run("Again", session="s")
+            await agent.aclose()
+            server.assert_finished()
+        assert result.output == "Whole."
+        assert "Half" in str(result.messages)
 
     # ---- what is asked -----------------------------------------------------------------------------------------------
 
@@ -458,8 +481,8 @@ class ProviderConformance:
         with WireServer("a", "b") as server:
             for _ in range(2):
                 model = self.make(server)
-                await model.call(ask(instructions="Be brief.", context=("Now.",)), _Consumer())
-                await _close(model)
+                await model.call(ask(instructions="Be brief.", context=("Now.",)), Consumer())
+                await close_model(model)
             assert server.exchanges[0].body == server.exchanges[1].body
             text = server.exchanges[0].body.decode()
             assert text.index("Be brief.") >= 0
@@ -469,9 +492,9 @@ class ProviderConformance:
         forced = ModelSettings(max_output_tokens=100, tool_choice="required")
         with WireServer("a", "b") as server:
             model = self.make(server)
-            await model.call(ask(settings=forced), _Consumer())
-            await model.call(ask(settings=forced, turn=2), _Consumer())
-            await _close(model)
+            await model.call(ask(settings=forced), Consumer())
+            await model.call(ask(settings=forced, turn=2), Consumer())
+            await close_model(model)
             first, second = (exchange.json.get("tool_choice") for exchange in server.exchanges)
             assert first not in (None, "auto")
             assert second in (None, "auto")
@@ -495,9 +518,9 @@ class ProviderConformance:
         try:
             with WireServer(Reply.error(500, f"key {self.key}", retry_after="0"), "ok") as server:
                 model = self.make(server)
-                response = await model.call(ask(), _Consumer())
+                response = await model.call(ask(), Consumer())
                 sent = " ".join(server.exchanges[0].headers.values())
-                await _close(model)
+                await close_model(model)
         finally:
             logging.getLogger("trilane").removeHandler(handler)
         assert self.key in sent
@@ -509,17 +532,6 @@ def _arguments(emitted: Emitted) -> list[str]:
     """The arguments of each call, in the order in which the calls were opened."""
     numbers = [item[1] for item in emitted if item[0] == "call"]
     return ["".join(str(item[2]) for item in emitted if item[:2] == ("arguments", number)) for number in numbers]
-
-
-async def _error_of(model: Model, consumer: _Consumer) -> ModelError:
-    """How a call fails. The model is closed."""
-    try:
-        response = await model.call(ask(), consumer)
-    except ModelError as error:
-        return error
-    finally:
-        await _close(model)
-    raise AssertionError(f"the call did not fail: {response!r}")
 
 
 async def _closing(server: WireServer) -> float:
@@ -537,9 +549,3 @@ async def _soon(attempt: Callable[[], Awaitable[float]]) -> None:
     while min(seconds) >= CLOSE_SECONDS and len(seconds) < 3:
         seconds.append(await attempt())
     assert min(seconds) < CLOSE_SECONDS, f"the server saw the close after {seconds} s"
-
-
-async def _close(model: Model) -> None:
-    close = getattr(model, "aclose", None)
-    if close is not None:
-        await close()
