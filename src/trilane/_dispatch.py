@@ -244,7 +244,8 @@ class Dispatcher:
         frame = clock.push(None)
         try:
             for implementation in implementations:
-                values.append((implementation, await self._bounded(frame, implementation, clock, args)))
+                value = await self._bounded(frame, implementation, clock, args)
+                values.append((implementation, value))
         except HookError as failure:
             raise failure.annotated() from failure.error.__cause__
         finally:

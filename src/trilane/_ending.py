@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._asking import withdraw_all
-from ._batch import Batch
+from ._batch import AGAIN_SECONDS, Batch
 from ._tasks import Clock, Ended
 from .errors import HookTimeoutError, PluginError, RunCancelledError, RunError, RunTimeoutError
 from .events import CompactionCompleted, MessageCompleted, RunCancelled, RunCancelledEvent, RunCompleted, RunFailed
@@ -58,6 +58,8 @@ async def after_completed(core: Core) -> None:
     if hooks.on_success:
         await dispatcher.notify(hooks.on_success, clock, core.context, result)
     core.deadline = core.timers.now() + core.setup.grace_seconds
+    if core.answer_tasks:
+        await _stop_answering(core, core.timers.now() + core.setup.grace_seconds * TOOLS_SHARE)
     if hooks.close_run:
         await dispatcher.teardown(hooks.close_run, clock, lambda: _left(core), core.context, core.status)
     if core.notes:
@@ -126,12 +128,13 @@ async def end(core: Core, cause: BaseException, clock: Clock) -> None:
     grace = core.setup.grace_seconds
     started = core.timers.now()
     core.deadline = started + grace
-    for task in core.answer_tasks:
+    for task in tuple(core.answer_tasks):
         task.cancel()
     if core.batch is not None:
         if isinstance(cause, RunTimeoutError):
             core.batch.cut_off_as = "timed_out"
         await core.batch.stop(started + grace * TOOLS_SHARE)
+    await _stop_answering(core, started + grace * TOOLS_SHARE)
     if core.suspended:
         await _store_checkpoint(core, core.timers.now() + grace * FLUSH_SHARE)
     settle(core, cause)
@@ -139,6 +142,16 @@ async def end(core: Core, cause: BaseException, clock: Clock) -> None:
     await _flush_settled(core, core.timers.now() + grace * FLUSH_SHARE)
     await _tell_plugins(core, cause, hooks_until, clock)
     await _flush_bookkeeping(core)
+
+
+async def _stop_answering(core: Core, until: float) -> None:
+    """No `answer=` function goes on after the run; whoever swallows a cancel gets another."""
+    tasks = core.answer_tasks
+    while tasks and core.timers.now() < until:
+        for task in tuple(tasks):
+            task.cancel()
+        if tasks:
+            await core.join(tasks[0], min(until, core.timers.now() + AGAIN_SECONDS))
 
 
 async def _store_checkpoint(core: Core, until: float) -> None:
@@ -342,7 +355,10 @@ def _say_goodbye(core: Core, result: RunResult[Any]) -> None:
     if core.status == "completed":
         core.produce(RunCompleted, result=result)
         core.put_nowait()
-        core.queue.close_now()
+        if core.strict_error is not None:
+            core.queue.fail_now(core.strict_error)
+        else:
+            core.queue.close_now(complete=True)
     else:
         assert cause is not None
         if core.status == "cancelled":

@@ -10,12 +10,13 @@ Use it from the thread of one event loop only.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from trilane._backend import Waiter, new_waiter
 from trilane.errors import AgentProtocolError
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from types import TracebackType
 
 __all__ = ["AgentEventQueue", "QueueClosed"]
@@ -41,6 +42,7 @@ class AgentEventQueue(Generic[T]):
     __slots__ = (
         "_acknowledged",
         "_acknowledging",
+        "_complete",
         "_discarding",
         "_error",
         "_getter",
@@ -61,6 +63,7 @@ class AgentEventQueue(Generic[T]):
         self._items: deque[T] = deque()
         self._acknowledging = False
         self._discarding = False
+        self._complete = False
         self._held = False  # an event was handed over and is not acknowledged yet
         # Both count events since the start; a parked put waits until `_acknowledged` reaches its `_target`.
         self._produced = 0
@@ -210,7 +213,7 @@ class AgentEventQueue(Generic[T]):
 
     # --- the consumer's side --------------------------------------------------------------------------------------
 
-    async def get(self) -> T:
+    def get(self) -> Coroutine[Any, Any, T]:
         """Take the next event; return at once if one waits.
 
         A cancelled call loses no event. After a terminal signal it needs no acknowledgement.
@@ -220,6 +223,14 @@ class AgentEventQueue(Generic[T]):
             QueueClosed: the queue was closed, and nothing is left in it.
             BaseException: the error given to `fail`, the same object every time, once nothing is left in the queue.
         """
+        return self._take(iterating=False)
+
+    def next(self) -> Coroutine[Any, Any, T]:
+        """`acknowledge` and `get` in one, for iteration: its end is `StopAsyncIteration` if the queue was complete."""
+        self.acknowledge()
+        return self._take(iterating=True)
+
+    async def _take(self, *, iterating: bool) -> T:
         if self._getting:
             raise AgentProtocolError("get while another task waits in get; an AgentEventQueue has one consumer")
         if self._held and self._error is None:
@@ -227,6 +238,8 @@ class AgentEventQueue(Generic[T]):
         items = self._items
         while not items:
             if self._error is not None:
+                if iterating and self._complete:
+                    raise StopAsyncIteration
                 # Without the reset every raise would add its frames to the traceback of the one before.
                 raise self._error.with_traceback(self._traceback)
             getter = self._getter
@@ -272,10 +285,14 @@ class AgentEventQueue(Generic[T]):
             self._wake_getter()
             self._wake_putter()
 
-    def close_now(self) -> None:
+    def close_now(self, *, complete: bool = False) -> None:
         """End the queue: a parked put and, after what is queued, every `get` raise `QueueClosed`.
 
         Does nothing after an earlier terminal signal.
+
+        Args:
+            complete: Nothing is missing: for whoever iterates (`next`) this is the end, not an error.
         """
         if self._error is None:
+            self._complete = complete
             self.fail_now(QueueClosed("the queue was closed; no further event comes"))
