@@ -43,7 +43,7 @@ def main() -> None:
     try:
         PYPROJECT.write_text(_with_pins(before, [], []), encoding="utf-8")
         _uv("lock", "--upgrade")
-        pins = _exported("--all-extras")
+        pins = _exported("--all-extras", "--all-groups")
         PYPROJECT.write_text(_with_pins(before, pins, _exported("--only-group", "build")), encoding="utf-8")
         _uv("lock")
     except BaseException:
