@@ -1,6 +1,6 @@
-"""What is wrong with the installed plugins, found by loading them as `trilane run` does.
+"""What is wrong with the installed plugins, found by loading them as `trilane run` does, and by a trial run.
 
-A run is not made: what a plugin does wrong only while one is on is told by the run itself (`trilane run --stats`).
+The trial run is in `trial.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Literal
 
+from trilane.hookspecs import HOOKS, HookSpecs
+from trilane.hookspecs.markers import IMPL_ATTRIBUTE, SPEC_ATTRIBUTE
 from trilane.plugins.discovery import entries
 
 from .choice import choose_model
+from .console import logging_to
 from .text import columns, one_line, visible
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
     from .registry import LiveRegistry
 
-__all__ = ["Finding", "Findings", "examine"]
+__all__ = ["Finding", "Findings", "examine", "satisfies"]
 
 _TOOL_HOOKS = ("decide_tool", "before_tool", "around_tool", "after_tool")
 
@@ -68,8 +71,8 @@ class Findings:
         return [self.versions, *columns(rows), f"model: {self.model}", verdict]
 
 
-def examine(registry: LiveRegistry) -> Findings:
-    """Look at every plugin of the live registry."""
+def examine(registry: LiveRegistry, *, with_run: bool = True) -> Findings:
+    """Look at every plugin of the live registry, and at what the loaded ones do in a trial run."""
     found = Findings(versions=_versions())
     for info in sorted(registry.manager.plugins(), key=lambda info: (info.name, info.distribution)):
         if info.status == "loaded":
@@ -85,6 +88,13 @@ def examine(registry: LiveRegistry) -> Findings:
         found.findings += _requirements(info)
     if registry.problem is not None:
         found.findings.append(Finding("fault", getattr(registry.problem, "plugin", "") or "-", str(registry.problem)))
+    if with_run and registry.problem is None and found.loaded:
+        from .trial import trial_run
+
+        with logging_to(None):
+            found.findings += [
+                Finding("fault", fault.plugin or "-", fault.text) for fault in trial_run(registry.manager)
+            ]
     found.model = _model(registry, found)
     return found
 
@@ -98,11 +108,39 @@ def _loaded(registry: LiveRegistry, info: PluginInfo) -> Iterator[Finding]:
         if idle and not registry.manager.order("on_tool"):
             text = f"{', '.join(idle)} can never be called: no plugin supplies a tool with on_tool"
             yield Finding("note", info.name, text)
+    yield from _settings(registry, info)
     plugin = registry.manager.get(info.name)
+    yield from _of_other_versions(plugin, info)
     for hook in dict.fromkeys(call.hook for call in calls):
         missing = _without_annotation(getattr(plugin, hook, None))
         if missing:
             yield Finding("note", info.name, f"{hook} has no annotation for {', '.join(missing)}")
+
+
+def _settings(registry: LiveRegistry, info: PluginInfo) -> Iterator[Finding]:
+    """Settings that cannot be used, with the file and the key."""
+    from trilane.errors import ConfigError
+
+    for name in registry.manager.settings_names(info.name):
+        try:
+            registry.manager.settings(name)
+        except ConfigError as error:
+            yield Finding("fault", info.name, str(error))
+
+
+def _of_other_versions(plugin: object, info: PluginInfo) -> Iterator[Finding]:
+    """Hooks that another version of Trilane has, and those it will not have for long."""
+    for name in dir(plugin):
+        options = getattr(inspect.getattr_static(plugin, name, None), IMPL_ATTRIBUTE, None)
+        if not isinstance(options, dict):
+            continue
+        hook = options.get("specname") or name
+        if hook not in HOOKS:
+            yield Finding("note", info.name, f"{hook} can never be called: this version of Trilane has no such hook")
+            continue
+        warning = getattr(getattr(HookSpecs, hook), SPEC_ATTRIBUTE).get("warn_on_impl")
+        if warning is not None:
+            yield Finding("note", info.name, f"{hook} is deprecated: {warning}")
 
 
 def _without_annotation(function: object) -> list[str]:

@@ -66,12 +66,17 @@ def order_command(
 
 @plugins_app.command("doctor")
 @reported
-def doctor_command(plugin: _Blocked = None) -> None:
-    """Load every plugin and say what is wrong with it. Exit status: 0 all is well, 1 something is not."""
+def doctor_command(
+    plugin: _Blocked = None,
+    trial: Annotated[
+        bool, typer.Option("--run/--no-run", help="Make a trial run, with a made-up model and no network.")
+    ] = True,
+) -> None:
+    """Load every plugin, make a trial run, and say what is wrong. Exit status: 0 all is well, 1 something is not."""
     from .doctor import examine
     from .registry import load_registry
 
-    findings = examine(load_registry(tuple(plugin or ())))
+    findings = examine(load_registry(tuple(plugin or ())), with_run=trial)
     _print(findings.lines())
     raise typer.Exit(0 if findings.is_well else 1)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from trilane._records import Record
+from trilane.errors import ConfigError
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
@@ -25,11 +26,13 @@ __all__ = [
     "disabled_names",
     "discover",
     "entries",
+    "import_seconds_of_environment",
     "installed",
 ]
 
 GROUP = "trilane"
 DISABLED_VARIABLE = "TRILANE_DISABLED_PLUGINS"
+IMPORT_SECONDS_VARIABLE = "TRILANE_IMPORT_SECONDS"
 
 PluginStatus: TypeAlias = Literal["available", "loaded", "blocked", "failed", "duplicate"]
 
@@ -102,6 +105,24 @@ def disabled_names(disabled: Iterable[str] = ()) -> dict[str, str]:
         if name.strip():
             names.setdefault(name.strip(), f"blocked by {DISABLED_VARIABLE}")
     return names
+
+
+def import_seconds_of_environment() -> float:
+    """How long the import of one plugin may take: `TRILANE_IMPORT_SECONDS`, else 5 seconds.
+
+    Raises:
+        ConfigError: it is no number above 0.
+    """
+    text = os.environ.get(IMPORT_SECONDS_VARIABLE)
+    if text is None:
+        return 5.0
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ConfigError(f"{IMPORT_SECONDS_VARIABLE} is {text!r}; give a number of seconds above 0")
+    return seconds
 
 
 def entries() -> list[tuple[PluginInfo, EntryPoint | None]]:

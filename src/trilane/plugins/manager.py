@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from trilane.errors import AgentProtocolError, HookSpecError, PluginLoadError
 from trilane.hookspecs import HOOKS
 
-from .discovery import DISABLED_VARIABLE, Installed, PluginInfo, disabled_names, discover, entries
+from .discovery import (
+    DISABLED_VARIABLE,
+    Installed,
+    PluginInfo,
+    disabled_names,
+    discover,
+    entries,
+    import_seconds_of_environment,
+)
 from .implementations import CompiledHooks, HookImplementation
 from .naming import name_of, two_plugins, value_of
 from .registries import ModelProvider, StoreProvider
@@ -35,7 +43,7 @@ class PluginManager:
         plugins: What to load at once, see `load`.
         disabled: Names that are not loaded, with those in `TRILANE_DISABLED_PLUGINS`.
         strict: True to raise where an installed plugin cannot be loaded; otherwise it is listed as failed.
-        import_seconds: How long the import of one plugin may take.
+        import_seconds: How long the import of one plugin may take; without it `TRILANE_IMPORT_SECONDS`, else 5.
         settings: Settings given in code, by plugin and key.
         active: The sessions of the runs that use these plugins now; while there are any, nothing may change.
 
@@ -43,6 +51,7 @@ class PluginManager:
         disabled: The blocked names, each with the reason.
 
     Raises:
+        ConfigError: `TRILANE_IMPORT_SECONDS` is no number above 0.
         PluginLoadError: as `load` does.
     """
 
@@ -52,14 +61,14 @@ class PluginManager:
         *,
         disabled: Iterable[str] = (),
         strict: bool = False,
-        import_seconds: float = 5.0,
+        import_seconds: float | None = None,
         settings: Mapping[str, Mapping[str, object]] | None = None,
         active: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.disabled = disabled_names(disabled)
         self._active = active
         self._strict = strict
-        self._import_seconds = import_seconds
+        self._import_seconds = import_seconds_of_environment() if import_seconds is None else import_seconds
         self._settings_in_code = settings or {}
         self._pluggy: pluggy.PluginManager | None = None
         self._infos: dict[str, PluginInfo] = {}
@@ -447,6 +456,11 @@ class PluginManager:
     def store_providers(self) -> list[StoreProvider]:
         """The session stores of the active plugins."""
         return [provider for supplies in self._supplies.values() for provider in supplies.stores.providers.values()]
+
+    def settings_names(self, plugin: str) -> tuple[str, ...]:
+        """The names under which a loaded plugin has declared settings, usually its own or none."""
+        supplies = self._supplies.get(plugin)
+        return () if supplies is None else supplies.settings.names()
 
     def settings(self, name: str) -> BaseModel:
         """The settings that an active plugin declared as `name`.
