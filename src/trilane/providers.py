@@ -234,7 +234,7 @@ class Attempt:
             f"{limit}_seconds in the settings of its plugin",
             limit=limit,
             model=self._model,
-            retryable=limit != "total",
+            retryable=True,
         )
 
     def _start(self, scope: Any) -> None:

@@ -63,8 +63,9 @@ class Failures:
             return self.cut(f"the connection was lost ({type(error).__name__})", request_id)
         if isinstance(error, ValueError):
             return self._error(
-                f"sent something that is no Messages format ({type(error).__name__}); check base_url",
+                f"sent an event that is not JSON ({type(error).__name__}); check base_url, or try again",
                 request_id,
+                retryable=True,
             )
         return self._error(f"the SDK failed: {type(error).__name__}: {self._clean(str(error))}", request_id)
 
@@ -76,9 +77,10 @@ class Failures:
             retryable=True,
         )
 
-    def shows_secret(self, error: BaseException) -> bool:
-        """Whether an exception's own text has the key in it."""
-        return any(secret and secret in str(error) for secret in self._secrets)
+    def shown_cause(self, error: BaseException) -> BaseException | None:
+        """What to name as the cause: the exception, unless the key is in its own text."""
+        cause = error.__cause__ or error
+        return None if any(secret and secret in str(cause) for secret in self._secrets) else cause
 
     def in_stream(self, event: Mapping[str, Any], request_id: str) -> ModelError:
         """The provider reported an error after it had begun to answer."""

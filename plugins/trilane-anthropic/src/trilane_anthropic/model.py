@@ -5,7 +5,6 @@ What is sent is in `parameters.py` and `conversion.py`, what comes back in `answ
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import AsyncIterator
@@ -19,6 +18,7 @@ from trilane.providers import Attempt, LoopClients, RetryPolicy, TimeLimits, clo
 from .answer import Answer
 from .blocks import MARK
 from .clients import SDK, make_client
+from .events import EventReader
 from .failures import Failures
 from .names import KNOWN_MODELS
 from .parameters import WireRequest, wire_request
@@ -127,11 +127,11 @@ class AnthropicModel:
         stream = await self._open(client, wire, attempt, failures)
         request_id = stream.response.headers.get("request-id", "")
         answer = Answer(wire.names, wire.form)
-        # The SDK's raw events, and not its objects: one that it does not know yet would be taken for another.
-        events = stream.raw_events(stream.response)
+        pieces = stream.response.aiter_bytes()
+        reader = EventReader(pieces)
         try:
             while not answer.is_complete:
-                event = await _next(events, attempt, failures, request_id)
+                event = await _next(reader, attempt, failures, request_id)
                 if event is None:
                     if not answer.stop:
                         raise failures.cut("the stream ended without its last event", request_id)
@@ -139,9 +139,9 @@ class AnthropicModel:
                 for delta in answer.take(event):
                     await attempt.emit(delta)
             else:
-                await _read_end(events)
+                await _read_end(pieces)
         finally:
-            await close_stream(stream, events)
+            await close_stream(stream, pieces)
         return self._response(answer, wire, request_id)
 
     async def _open(
@@ -162,7 +162,9 @@ class AnthropicModel:
             )
         except Exception as error:
             failure = failures.of(error, attempt)
-            raise failure from None if failures.shows_secret(error) else error
+            failure.__cause__ = failures.shown_cause(error)
+        # Outside of the `except`, so that nobody prints the SDK's error along with ours: it may repeat the key.
+        raise failure
 
     def _response(self, answer: Answer, wire: WireRequest, request_id: str) -> ModelResponse:
         extra = answer.extra()
@@ -189,32 +191,22 @@ async def _close_client(client: anthropic.AsyncAnthropic) -> None:
     await client.close()
 
 
-async def _next(
-    events: AsyncIterator[Any], attempt: Attempt, failures: Failures, request_id: str
-) -> dict[str, Any] | None:
+async def _next(reader: EventReader, attempt: Attempt, failures: Failures, request_id: str) -> dict[str, Any] | None:
     """The next event, None at the end of the stream."""
     try:
-        while (event := await anext(events, None)) is not None:
-            if event.data:
-                found = json.loads(event.data)
-                if not isinstance(found, dict):
-                    raise ValueError(f"an event is a {type(found).__name__}")
-                break
-        else:
-            return None
+        event = await reader.next()
     except Exception as error:
-        failure = failures.of(error, attempt, request_id)
-        raise failure from None if failures.shows_secret(error) else error
-    if found.get("type") == "error":
-        raise failures.in_stream(found, request_id)
-    return found
+        raise failures.of(error, attempt, request_id) from error
+    if event is not None and event.get("type") == "error":
+        raise failures.in_stream(event, request_id)
+    return event
 
 
-async def _read_end(events: AsyncIterator[object]) -> None:
+async def _read_end(pieces: AsyncIterator[bytes]) -> None:
     """The answer is complete. Read the rest of the body, if it comes at once."""
     with anyio.move_on_after(_END_SECONDS):
         try:
-            async for _ in events:
+            async for _ in pieces:
                 pass
         except Exception:
             _log.debug("the connection failed after the last event", exc_info=True)

@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 
 from trilane.errors import ConfigError, ModelError
+from trilane.messages import Delta
 from trilane.models import Emit, ModelRequest, ModelResponse
 
 from .engine import Engine, shared_engine
@@ -109,19 +110,25 @@ class LocalModel:
         body = self._body(request, prompt)
         handoff: Handoff[dict[str, Any]] = Handoff(lambda take: engine.generate(body, take))
         try:
-            while (piece := await handoff.get()) is not None:
-                for delta in answer.take(piece):
+            while (deltas := await self._next(handoff, answer)) is not None:
+                for delta in deltas:
                     await emit(delta)
             for delta in answer.finish():
                 await emit(delta)
-        except EngineError as error:
-            raise self._failed(error) from None
-        except ValueError as error:
-            raise self._error(f"the engine does not take the request: {error}") from error
         finally:
             await handoff.stop(_STOP_SECONDS)
         extra: Any = {"local": {"left_out": list(prompt.left_out)}} if prompt.left_out else None
         return ModelResponse(stop_reason=answer.stop_reason, usage=answer.usage, model=self._path.name, extra=extra)
+
+    async def _next(self, handoff: Handoff[dict[str, Any]], answer: Answer) -> list[Delta] | None:
+        """The deltas of the next piece, None at the end."""
+        try:
+            piece = await handoff.get()
+            return None if piece is None else list(answer.take(piece))
+        except EngineError as error:
+            raise self._failed(error) from None
+        except ValueError as error:
+            raise self._error(f"the engine does not take the request: {error}") from error
 
     async def _loaded(self) -> Engine:
         if self._engine is None:
