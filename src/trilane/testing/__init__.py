@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .leaks import LeakError, no_leaks
     from .models import FunctionModel, ScriptedModel, ScriptError, Step, call
     from .recorder import EventRecorder, HookCall, Recorder, record
+    from .run_record import RunRecord, record_run, transcript
 
 __all__ = [
     "EventRecorder",
@@ -22,6 +23,7 @@ __all__ = [
     "HookCall",
     "LeakError",
     "Recorder",
+    "RunRecord",
     "ScriptError",
     "ScriptedModel",
     "Step",
@@ -35,7 +37,9 @@ __all__ = [
     "check_plugin",
     "no_leaks",
     "record",
+    "record_run",
     "run_virtual",
+    "transcript",
     "virtual_backend",
 ]
 
@@ -45,6 +49,7 @@ _MODULES = {
     "HookCall": "recorder",
     "LeakError": "leaks",
     "Recorder": "recorder",
+    "RunRecord": "run_record",
     "ScriptError": "models",
     "ScriptedModel": "models",
     "Step": "models",
@@ -58,7 +63,9 @@ _MODULES = {
     "check_plugin": "conformance",
     "no_leaks": "leaks",
     "record": "recorder",
+    "record_run": "run_record",
     "run_virtual": "clock",
+    "transcript": "run_record",
     "virtual_backend": "clock",
 }
 
