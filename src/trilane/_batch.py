@@ -113,14 +113,16 @@ class Batch:
             self._heed_outside()
             self._start_possible()
             await self._take_replies()
-            if self._announce_finished():
+            announced = self._announce_finished()
+            unfinished = any(run.state != "finished" for run in self.runs)
+            if announced or (unfinished and core.must_show):  # results; questions, and what became of them
                 await core.flush()
-                if any(run.state != "finished" for run in self.runs):
+                if unfinished:
                     if core.notes:
                         await core.deliver()
                     await core.put()
                 continue
-            if all(run.state == "finished" for run in self.runs):
+            if not unfinished:
                 break
             await self._wait()
         if self.fatal is not None:
