@@ -58,6 +58,7 @@ __all__ = ["Core", "RunSetup"]
 
 logger = logging.getLogger("trilane")
 
+END_HOOKS_SHARE = 0.7  # of the grace time, for the hooks of a completed run that is left before they are done
 END_FLUSH_SHARE = 0.25  # of the grace time, for the write that is going on when a run is ended
 
 
@@ -159,6 +160,7 @@ class Core:
         "close_reason",
         "compacted",
         "compacted_turn",
+        "compacting",
         "deadline",
         "deps",
         "dispatcher",
@@ -166,6 +168,7 @@ class Core:
         "end_waiters",
         "ending",
         "failures",
+        "fatal",
         "finished",
         "first_new",
         "follow_ups",
@@ -300,6 +303,7 @@ class Core:
         self.point: StoredPoint | None = None
         self.compacted_turn = -1
         self.compacted = False
+        self.compacting = False  # the caller was told that it began, and not that it ended
         self.model_request: ModelRequest | None = None
         self.response: ModelResponse | None = None
         self.answer_attempts = 0
@@ -311,6 +315,7 @@ class Core:
         self.lane_error: Exception | None = None  # what the consumer failed the stream with: the first counts
         self.strict_error: PluginError | None = None
         self.failures: list[HookFailure] = []
+        self.fatal: BaseException | None = None  # what a hook raised in the ending, and must reach the caller after it
         self.stragglers: list[CallRun] = []  # calls answered while their function went on
         self.waiters: list[Waiter] = []  # woken on stop, steering and the end
         self.end_waiters: list[Waiter] = []
@@ -539,6 +544,8 @@ class Core:
             error,
             " (switched off after 3 failures in a row)" if disabled else "",
         )
+        if self.fatal is None and isinstance(error.__cause__, (KeyboardInterrupt, SystemExit)):
+            self.fatal = error.__cause__
         self.failures.append(HookFailure(plugin=plugin, hook=hook, error=error, disabled=disabled))
         if strict and self.strict_error is None:
             self.strict_error = PluginError(
@@ -602,7 +609,10 @@ class Core:
         self.close_reason = self.close_reason or reason
         if self.stop_error is None:
             self.stop_error = RunCancelledError(self.close_reason)
-        if not self.ending and not self.settled:
+        if self.state.phase is AgentPhase.COMPLETED:
+            self.deadline = min(self.deadline, self.timers.now() + self.setup.grace_seconds * END_HOOKS_SHARE)
+            self.watchdog.hurry()
+        elif not self.ending and not self.settled:
             self.deadline = min(self.deadline, self.timers.now() + self.setup.grace_seconds * END_FLUSH_SHARE)
             for waiter in self.hurried:
                 waiter.wake()
@@ -662,6 +672,10 @@ class Core:
         self._flushing = True
         try:
             await self._append(records)
+        except StoreError:
+            # The ending tries once more: under the expected version nothing can be written twice.
+            self.outbox[:0] = records
+            raise
         finally:
             self._flushing = False
             if self._flush_line:
@@ -687,6 +701,8 @@ class Core:
             cancelled += await self._wait_for_write(task, min(limit, self.deadline))
         if not task.done:
             task.cancel()
+            self.answer_tasks.append(task)
+            task.on_done.append(lambda: self.answer_tasks.remove(task))
         if not outcome:
             invalidate = getattr(self.lease, "invalidate", None)
             if invalidate is not None:

@@ -147,7 +147,7 @@ class Dispatcher:
             row.seconds += clock.now() - started
             clock.plugin = outer
             ended = clock.pop(frame, error)
-            if ended is Ended.FATAL or (ended is Ended.ASKED and clock is not self.shielded):
+            if ended in (Ended.FATAL, Ended.ASKED) and clock is not self.shielded:
                 raise
             clock.renew(frame)
             row.errors += 1
@@ -220,6 +220,9 @@ class Dispatcher:
                 plugin=name,
                 hook=hook,
             )
+        elif ended is Ended.FATAL:
+            text = f"raised {type(error).__name__} while the run ended; the caller gets it when that is done"
+            failure = PluginError(f"plugin {name!r}: {hook} ({implementation.location}) {text}", plugin=name, hook=hook)
         elif ended is Ended.ASKED:
             failure = PluginError(f"plugin {name!r}: {hook} was cut off by a second cancel", plugin=name, hook=hook)
         else:
@@ -297,7 +300,13 @@ class Dispatcher:
                 return value
         return None
 
-    async def notify(self, implementations: Sequence[HookImplementation], clock: Clock, *args: Any) -> None:
+    async def notify(
+        self,
+        implementations: Sequence[HookImplementation],
+        clock: Clock,
+        *args: Any,
+        remaining: Callable[[], float] | None = None,
+    ) -> None:
         """All in order; errors are reported and undo nothing. One that keeps failing is switched off."""
         breaker = self._breaker
         frame = clock.push(None)
@@ -306,7 +315,8 @@ class Dispatcher:
                 if breaker and breaker.get(implementation, 0) >= BREAK_AFTER:
                     continue
                 try:
-                    await self._bounded(frame, implementation, clock, args)
+                    seconds = None if remaining is None else max(0.0, remaining())
+                    await self._bounded(frame, implementation, clock, args, seconds)
                 except HookError as failure:
                     failures = breaker[implementation] = breaker.get(implementation, 0) + 1
                     self._blame(failure, disabled=failures >= BREAK_AFTER)

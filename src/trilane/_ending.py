@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._asking import withdraw_all
 from ._batch import AGAIN_SECONDS, Batch
-from ._tasks import Clock, Ended
+from ._tasks import INFINITE, Clock, Ended
 from .errors import HookTimeoutError, PluginError, RunCancelledError, RunError, RunTimeoutError
 from .events import CompactionCompleted, MessageCompleted, RunCancelled, RunCancelledEvent, RunCompleted, RunFailed
 from .messages import Outcome, StopReason, TextPart
@@ -27,6 +27,7 @@ __all__ = ["complete", "deaf", "end", "finish", "settle", "verdict"]
 # Parts of the grace time that are kept for each: a tool that hangs must not take the flush's, nor a hook close_run's.
 TOOLS_SHARE = 0.4
 FLUSH_SHARE = 0.25
+CLOSE_SHARE = 0.15
 
 
 # What a call is said to have come to, where its tool did not say it.
@@ -54,10 +55,12 @@ async def after_completed(core: Core) -> None:
     result = make_result(core)
     hooks, dispatcher, clock = core.hooks, core.dispatcher, core.clock
     if hooks.after_run:
-        await dispatcher.notify(hooks.after_run, clock, core.context, result)
+        await dispatcher.notify(hooks.after_run, clock, core.context, result, remaining=lambda: _left(core))
     if hooks.on_success:
-        await dispatcher.notify(hooks.on_success, clock, core.context, result)
-    core.deadline = core.timers.now() + core.setup.grace_seconds
+        await dispatcher.notify(hooks.on_success, clock, core.context, result, remaining=lambda: _left(core))
+    grace = core.setup.grace_seconds
+    # Once its reader has left there is a deadline already (`Core.end_now`); some of the grace time is kept for this.
+    core.deadline = core.timers.now() + grace if core.deadline == INFINITE else core.deadline + grace * CLOSE_SHARE
     if core.answer_tasks:
         await _stop_answering(core, core.timers.now() + core.setup.grace_seconds * TOOLS_SHARE)
     if hooks.close_run:
@@ -65,6 +68,7 @@ async def after_completed(core: Core) -> None:
     if core.notes:
         await core.deliver()
     await _flush_bookkeeping(core)
+    await _stop_answering(core, core.timers.now() + grace * FLUSH_SHARE)
 
 
 # ---- the other ends --------------------------------------------------------------------------------------------------
@@ -142,16 +146,18 @@ async def end(core: Core, cause: BaseException, clock: Clock) -> None:
     await _flush_settled(core, core.timers.now() + grace * FLUSH_SHARE)
     await _tell_plugins(core, cause, hooks_until, clock)
     await _flush_bookkeeping(core)
+    await _stop_answering(core, core.timers.now() + grace * FLUSH_SHARE)
 
 
 async def _stop_answering(core: Core, until: float) -> None:
-    """No `answer=` function goes on after the run; whoever swallows a cancel gets another."""
-    tasks = core.answer_tasks
-    while tasks and core.timers.now() < until:
-        for task in tuple(tasks):
+    """No `answer=` function and no late write goes on after the run; whoever swallows a cancel gets another."""
+    while core.timers.now() < until:
+        tasks = [task for task in core.answer_tasks if not task.done]
+        if not tasks:
+            return
+        for task in tasks:
             task.cancel()
-        if tasks:
-            await core.join(tasks[0], min(until, core.timers.now() + AGAIN_SECONDS))
+        await core.join(tasks[0], min(until, core.timers.now() + AGAIN_SECONDS))
 
 
 async def _store_checkpoint(core: Core, until: float) -> None:
@@ -248,7 +254,7 @@ def settle(core: Core, cause: BaseException) -> None:
         batch.settle(text, outcome)
         core.stragglers.extend(run for run in batch.runs if run.is_running and run not in core.stragglers)
     withdraw_all(core)
-    if core.state.phase is AgentPhase.COMPACTING:
+    if core.compacting:
         core.produce(CompactionCompleted, changed=False, reason="the run ended")
     if core.state.phase is AgentPhase.CREATED:
         core.go(AgentPhase.LOADING_CONTEXT)
@@ -355,8 +361,8 @@ def _say_goodbye(core: Core, result: RunResult[Any]) -> None:
     if core.status == "completed":
         core.produce(RunCompleted, result=result)
         core.put_nowait()
-        if core.strict_error is not None:
-            core.queue.fail_now(core.strict_error)
+        if core.fatal is not None or core.strict_error is not None:
+            core.queue.fail_now(core.fatal or core.strict_error)  # type: ignore[arg-type]
         else:
             core.queue.close_now(complete=True)
     else:
@@ -366,7 +372,7 @@ def _say_goodbye(core: Core, result: RunResult[Any]) -> None:
         else:
             core.produce(RunFailed, error=cause, status=result.status, result=result)
         core.put_nowait()
-        core.queue.fail_now(cause)
+        core.queue.fail_now(core.fatal or cause)
     if core.queues is not None:
         core.take_input()
         core.queues.input.close()

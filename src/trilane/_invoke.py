@@ -139,6 +139,9 @@ async def _attempts(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Non
     tool = run.tool
     assert tool is not None
     while True:
+        if core.stop_error is not None and not run.began:  # it came while hooks before the tool ran
+            run.result = _not_run(run, f"the run was stopped ({core.stop_error})")
+            return
         try:
             value = await _once(core, batch, run, clock)
             # No await between the return of the handler and this line: a cancel cannot take the result away.

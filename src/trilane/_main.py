@@ -253,9 +253,11 @@ class LeaseKeeper:
         if not first:
             return 0
         swallowed = await core.join(task, core.timers.now() + core.setup.grace_seconds * _ending.FLUSH_SHARE / 2)
+        until = core.timers.now() + core.setup.grace_seconds * _ending.FLUSH_SHARE / 2
         if not task.done:
-            task.cancel()
-            swallowed += await core.join(task, core.timers.now() + AGAIN_SECONDS)
+            while not task.done and core.timers.now() < until:
+                task.cancel()
+                swallowed += await core.join(task, min(until, core.timers.now() + AGAIN_SECONDS))
             if core.lease is not None and core.store_error is None:
                 core.store_error = StoreError(f"session {core.session_id!r}: the store did not take the lease back")
         return swallowed

@@ -527,6 +527,7 @@ _STEPS: Mapping[str, Callable[[Core], Awaitable[AgentPhase | None]]] = MappingPr
 
 async def compact(core: Core) -> AgentPhase:
     """Ask plugins for a shorter view of the history. It is an optimisation: nothing here fails a run."""
+    core.compacting = True
     core.produce(CompactionStarted)
     await core.before_hook()
     changed, reason = False, "nothing to compact"
@@ -547,6 +548,7 @@ async def compact(core: Core) -> AgentPhase:
         reason = f"plugin {failure.implementation.plugin!r} failed: {type(failure.error).__name__}"
     if changed:
         await core.flush()
+    core.compacting = False
     core.produce(CompactionCompleted, changed=changed, reason=reason)
     return AgentPhase.READY
 

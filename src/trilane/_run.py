@@ -197,6 +197,8 @@ class RunStream(Generic[Oc]):
                 waiter = new_waiter()
                 core.end_waiters.append(waiter)
                 await waiter.wait()
+        if core.fatal is not None:
+            raise core.fatal
         if core.strict_error is not None and core.status == "completed":
             raise core.strict_error from core.strict_error.__cause__
         if core.status != "completed":

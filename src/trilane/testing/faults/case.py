@@ -192,13 +192,12 @@ class _AsyncioDriver(_Driver):
             evidence.outcome = "hung"
             return
         evidence.cancel_lost = any(cancels) and not self.cancel_arrived
-        # A helper that still waits is none of the case's business any more; one that closes the run must come to an end.
+        # A helper that still waits is none of the case's business; one that closes the run must come to an end.
         if not wanted.is_set():
             helper.cancel()
         await asyncio.wait({helper}, timeout=60.0)
         if not helper.done():
             evidence.helper_error = TimeoutError("closing from another task did not return")
-        del caller, helper
         await self.look_for_leaks(before, _asyncio_checkpoint, scenario.real)
         await _bounded_asyncio(subject.testify(evidence), evidence)
 
