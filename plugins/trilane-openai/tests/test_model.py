@@ -172,7 +172,7 @@ async def test_a_connection_that_nobody_accepts() -> None:
             one.setblocking(False)
             one.connect_ex(address)
         model = OpenAIModel("m", base_url=f"http://127.0.0.1:{address[1]}/v1", connect_seconds=0.1, max_retries=0)
-        with pytest.raises(ModelError, match=r"did not accept a connection within 0\.1 s.*connect_seconds"):
+        with pytest.raises(ModelError, match=r"did not take the connection within 0\.1 s.*connect_seconds"):
             await model.call(ask(), ignore)
         await model.aclose()
         for one in waiting:

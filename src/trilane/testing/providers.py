@@ -331,6 +331,7 @@ class ProviderConformance:
             (Reply.of("a", STALL), {"idle_seconds": 0.05}, "idle_seconds"),
             (Reply.of("a", STALL), {"total_seconds": 0.1}, "total_seconds"),
         )
+        await self._run("The SDK is imported now.")
         texts = set()
         for reply, settings, name in cases:
             error, requests = await self._fails(reply, max_retries=0, **settings)

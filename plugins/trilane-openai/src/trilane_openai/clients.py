@@ -6,9 +6,7 @@ at the same time in threads, has a client in each.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncGenerator
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -16,32 +14,22 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from trilane.providers import load_sdk
+
 from .target import Target
 
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["Clients", "load_sdk"]
+__all__ = ["Clients", "sdk"]
 
-_sdk: ModuleType | None = None
-
-
-async def load_sdk() -> Any:
-    """The SDK. Its import takes a second or two, so it happens in a thread, and other tasks go on."""
-    global _sdk
-    if _sdk is None:
-        if "openai.resources.chat.completions" in sys.modules:
-            _sdk = _import()
-        else:
-            _sdk = await anyio.to_thread.run_sync(_import, abandon_on_cancel=True)
-    return _sdk
+#: What a request needs of the SDK: the second module takes most of the time and would be imported by the first call.
+_MODULES = ("openai", "openai.resources.chat.completions")
 
 
-def _import() -> ModuleType:
-    import openai
-    import openai.resources.chat.completions
-
-    return openai
+async def sdk() -> Any:
+    """The SDK, imported in a thread the first time: it takes a second or two."""
+    return await load_sdk(*_MODULES)
 
 
 class _Shared:
@@ -69,15 +57,18 @@ class Clients:
 
     async def get(self) -> openai.AsyncOpenAI:
         """The client of the running event loop."""
-        sdk = await load_sdk()
+        module = await sdk()
         clients = _open.get(None)
         if clients is None:
             clients = {}
             _open.set(clients)
-        shared = clients.get(self._place)
-        if shared is None:
-            shared = clients[self._place] = _Shared(self._make(sdk))
-            await anext(shared.keeper)
+        if self._place not in clients:
+            # In a thread as well: it reads certificates and imports the rest of the SDK, which takes half a second.
+            client = await anyio.to_thread.run_sync(self._make, module, abandon_on_cancel=True)
+            if self._place not in clients:  # else another call was quicker; this client has no connection yet
+                shared = clients[self._place] = _Shared(client)
+                await anext(shared.keeper)
+        shared = clients[self._place]
         shared.users.add(self)
         return shared.client
 
@@ -92,22 +83,23 @@ class Clients:
             del clients[self._place]
             await shared.keeper.aclose()
 
-    def _make(self, sdk: Any) -> openai.AsyncOpenAI:
+    def _make(self, module: Any) -> openai.AsyncOpenAI:
         import httpx2
 
         target = self._target
-        client: openai.AsyncOpenAI = sdk.AsyncOpenAI(
+        client: openai.AsyncOpenAI = module.AsyncOpenAI(
             # The SDK insists on a key; servers that want none do not look at it.
             api_key=target.key.reveal() or "none",
             base_url=target.base_url,
             organization=target.organization or None,
             max_retries=0,
-            # The other limits are in `limits.py`: the SDK has one for the first byte and all that follow.
+            # The other limits are kept by `run_attempts`: the SDK has one for the first byte and all that follow.
             timeout=httpx2.Timeout(None, connect=self._connect_seconds),
         )
         if target.preset.name != "openai":
             # What the environment says of an account at OpenAI is nobody else's business.
             client.organization = client.project = None
+        _ = client.chat.completions.with_streaming_response  # imported when it is first looked at
         return client
 
 

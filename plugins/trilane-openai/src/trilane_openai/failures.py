@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trilane.errors import ModelError
+from trilane.providers import retry_after_seconds
 
-from .retry import is_retryable, retry_after_seconds
 from .target import Target
 
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["Failures", "request_id_in"]
+__all__ = ["Failures", "is_retryable", "request_id_in"]
+
+_RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+#: Codes of a 429 that waiting does not cure.
+_NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_balance")
 
 _LONGEST = 500
 
@@ -34,7 +37,7 @@ class Failures:
         detail = _Detail(error.body)
         words = self._clean(detail.message or error.message)
         status = error.status_code
-        wait = retry_after_seconds(headers, time.time())
+        wait = retry_after_seconds(headers)
         retryable = is_retryable(status, detail.code, headers)
         return self._made(
             f"{self._server()} answered {status}: {words}. {self._advice(status, detail.code, wait)}",
@@ -93,42 +96,9 @@ class Failures:
         """The SDK had no response: nobody is there, or the server hung up before it answered."""
         return self.unreachable(cause) if "Connect" in type(cause).__name__ else self.cut(cause, "")
 
-    def too_slow(self, setting: str, seconds: float, request_id: str = "") -> ModelError:
-        """A time limit passed; `setting` names it."""
-        what = {
-            "connect_seconds": "did not accept a connection",
-            "first_byte_seconds": "accepted the request but did not begin to answer",
-            "idle_seconds": "stopped sending in the middle of its answer",
-            "total_seconds": "did not finish its answer",
-        }[setting]
-        return self._made(
-            f"{self._server()} {what} within {seconds:g} s. Raise {setting} (TRILANE_OPENAI_{setting.upper()}), "
-            "or use a faster model.",
-            retryable=True,
-            request_id=request_id,
-        )
-
     def other(self, error: BaseException) -> ModelError:
         """Anything else that the SDK raises."""
         return self._made(f"{self._server()}: {type(error).__name__}: {self._clean(str(error))}")
-
-    def gave_up(self, error: ModelError, attempts: int, longest_wait: float) -> ModelError:
-        """The same error, saying what was tried."""
-        notes = []
-        if attempts > 1:
-            notes.append(f"Tried {attempts} times.")
-        wait = error.retry_after_seconds
-        if error.retryable and wait is not None and wait > longest_wait:
-            notes.append(f"It asks to wait {wait:g} s, longer than max_retry_after_seconds ({longest_wait:g}).")
-        if not notes:
-            return error
-        return ModelError(
-            f"{error} {' '.join(notes)}",
-            model=error.model,
-            retryable=error.retryable,
-            retry_after_seconds=wait,
-            request_id=error.request_id,
-        )
 
     # ---- words -------------------------------------------------------------------------------------------------------
 
@@ -196,3 +166,11 @@ def _where_to_put_a_key(target: Target) -> str:
     return (
         f"set {variables[0]}" if variables else "set TRILANE_OPENAI_API_KEY, or api_key under [openai] in trilane.toml"
     )
+
+
+def is_retryable(status: int, code: str, headers: Mapping[str, str]) -> bool:
+    """Whether a response with an error may be better the next time."""
+    if code in _NO_CREDIT:
+        return False
+    said = headers.get("x-should-retry")
+    return said == "true" if said in ("true", "false") else status in _RETRYABLE

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
-
-import anyio
 
 from trilane.errors import ModelError
 from trilane.messages import Delta
 from trilane.models import Emit, ModelRequest, ModelResponse
+from trilane.providers import Attempt, RetryPolicy, TimeLimits, run_attempts
 
 from .chunks import Answer, StreamFailed
-from .clients import Clients, load_sdk
+from .clients import Clients, sdk
 from .failures import Failures, request_id_in
-from .limits import TimeLimits, Watch
 from .parameters import WireRequest, wire_request
-from .retry import RetryPolicy
 from .sse import EventDecoder
 from .streaming import Body, ConnectionCut, open_body
 from .target import Target, target_of
@@ -81,11 +78,12 @@ class OpenAIModel:
             idle_seconds=settings.idle_seconds,
             total_seconds=settings.total_seconds,
         )
-        self._policy = RetryPolicy(settings.max_retries, settings.max_retry_after_seconds)
+        self._retry = RetryPolicy(
+            retries=settings.max_retries, max_retry_after_seconds=settings.max_retry_after_seconds
+        )
         self._failures = Failures(target, self._name)
         self._clients = Clients(target, settings.connect_seconds)
         self._warned: set[str] = set()
-        self._sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
     @property
     def name(self) -> str:
@@ -114,58 +112,45 @@ class OpenAIModel:
         wire = wire_request(request, self._target.name, self._target.preset)
         self._warn(wire.left_out)
         client = await self._clients.get()
-        attempt = 0
-        while True:
-            attempt += 1
-            shown = _Shown(emit)
-            try:
-                return await self._attempt(client, wire, shown)
-            except ModelError as error:
-                asked = error.retry_after_seconds
-                wait = None if shown.any else self._policy.wait_seconds(attempt, error.retryable, asked)
-                if wait is None:
-                    longest = self._policy.max_retry_after_seconds
-                    raise self._failures.gave_up(error, attempt, longest) from error.__cause__
-            _log.info("%s: attempt %d failed, next one in %.1f s", self._name, attempt, wait)
-            await self._sleep(wait)
+
+        async def attempt(one: Attempt) -> ModelResponse:
+            return await self._attempt(client, wire, one)
+
+        return await run_attempts(attempt, emit, model=self._name, limits=self._limits, retry=self._retry)
 
     # ---- one attempt -------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, client: Any, wire: WireRequest, shown: _Shown) -> ModelResponse:
-        watch = Watch(self._limits)
-        request_id = ""
-        with watch.scope:
-            body = await self._open(client, wire)
-            request_id = request_id_in(body.headers)
-            answer = Answer(wire.names)
-            is_complete = False
-            try:
-                await self._read(body, answer, watch, shown, request_id)
-                is_complete = True
-            finally:
-                await body.aclose(is_complete=is_complete)
-            return self._response(answer, wire, request_id)
-        raise self._failures.too_slow(watch.passed, watch.seconds(), request_id)
+    async def _attempt(self, client: Any, wire: WireRequest, one: Attempt) -> ModelResponse:
+        body = await self._open(client, wire, one)
+        request_id = request_id_in(body.headers)
+        answer = Answer(wire.names)
+        is_complete = False
+        try:
+            await self._read(body, answer, one, request_id)
+            is_complete = True
+        finally:
+            await body.aclose(is_complete=is_complete)
+        return self._response(answer, wire, request_id)
 
-    async def _open(self, client: Any, wire: WireRequest) -> Body:
-        sdk = await load_sdk()
+    async def _open(self, client: Any, wire: WireRequest, one: Attempt) -> Body:
+        library = await sdk()
         try:
             return await open_body(client, wire.body)
-        except sdk.APIStatusError as error:
+        except library.APIStatusError as error:
             failure = self._failures.status(error)
-        except sdk.APITimeoutError as error:
-            failure = self._failures.too_slow("connect_seconds", self._limits.connect_seconds)
+        except library.APITimeoutError as error:
+            failure = one.timed_out("connect")  # the only limit that the HTTP client watches
             failure.__cause__ = error.__cause__
-        except sdk.APIConnectionError as error:
+        except library.APIConnectionError as error:
             cause = error.__cause__ or error
             failure = self._failures.lost(cause)
             failure.__cause__ = cause
-        except sdk.OpenAIError as error:
+        except library.OpenAIError as error:
             failure = self._failures.other(error)
         # Outside of the `except`, so that nobody prints the SDK's error along with ours: it may repeat the key.
         raise failure
 
-    async def _read(self, body: Body, answer: Answer, watch: Watch, shown: _Shown, request_id: str) -> None:
+    async def _read(self, body: Body, answer: Answer, one: Attempt, request_id: str) -> None:
         """Read the stream to its end, handing over every delta."""
         if body.content_type in ("application/json", "text/html", "text/plain"):
             raise await self._no_stream(body, request_id)
@@ -178,20 +163,20 @@ class OpenAIModel:
             except ConnectionCut as error:
                 cut = error.__cause__
                 break
-            watch.expect("idle_seconds")
+            one.note_bytes()
             for data in decoder.feed(piece) if piece else decoder.finish():
                 if not piece and not _is_whole(data):
                     break  # half an event: the end came too early
-                is_done = await self._take(data, answer, watch, shown, request_id)
+                is_done = await self._take(data, answer, one, request_id)
                 if is_done:
                     break
             if not piece:
                 break
         if not is_done and (cut is not None or not answer.finish):
             raise self._failures.cut(cut, request_id) from cut
-        await self._hand_over(answer.end(), watch, shown)
+        await _hand_over(answer.end(), one)
 
-    async def _take(self, data: bytes, answer: Answer, watch: Watch, shown: _Shown, request_id: str) -> bool:
+    async def _take(self, data: bytes, answer: Answer, one: Attempt, request_id: str) -> bool:
         """Take one event; True if it was the last."""
         if data.strip() == b"[DONE]":
             return True
@@ -205,18 +190,8 @@ class OpenAIModel:
         except StreamFailed as error:
             failure = self._failures.in_stream(error.error, request_id)
             raise failure from None
-        await self._hand_over(deltas, watch, shown)
+        await _hand_over(deltas, one)
         return False
-
-    async def _hand_over(self, deltas: Any, watch: Watch, shown: _Shown) -> None:
-        is_paused = False
-        for delta in deltas:
-            if not is_paused:
-                watch.pause()
-                is_paused = True
-            await shown.emit(delta)
-        if is_paused:
-            watch.expect("idle_seconds")
 
     async def _no_stream(self, body: Body, request_id: str) -> ModelError:
         """What to say of an answer that is no event stream: its own error, if it is one."""
@@ -263,15 +238,6 @@ def _is_whole(data: bytes) -> bool:
     return True
 
 
-class _Shown:
-    """Hands deltas over and remembers whether there were any: then no attempt may follow."""
-
-    __slots__ = ("_emit", "any")
-
-    def __init__(self, emit: Emit) -> None:
-        self._emit = emit
-        self.any = False
-
-    async def emit(self, delta: Delta) -> None:
-        self.any = True
-        await self._emit(delta)
+async def _hand_over(deltas: Iterable[Delta], one: Attempt) -> None:
+    for delta in deltas:
+        await one.emit(delta)
