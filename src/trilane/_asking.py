@@ -21,6 +21,7 @@ from .stores import QuestionClosed, QuestionStored
 
 if TYPE_CHECKING:
     from ._core import Core
+    from ._tasks import TaskHandle
     from .context import ToolContext
 
 __all__ = ["ask_from_tool", "call_from_thread", "close_question", "open_question", "start_answering", "withdraw_all"]
@@ -58,6 +59,7 @@ def open_question(
     asked_by: str,
     timeout: float | None,
     question_id: str = "",
+    ordinal: int = 0,
 ) -> OpenQuestion:
     """Register a question and note it for all lanes; the caller flushes and shows."""
     json_schema, validate = schema_of(schema)
@@ -76,7 +78,7 @@ def open_question(
     entry = OpenQuestion(question, validate, lambda asked, payload: _receive(core, asked, payload), core.notice)
     core.setup.desk.open(entry)
     core.questions[question.id] = entry
-    core.record(QuestionStored(run_id=core.run_id, question=_plain(question)))
+    core.record(QuestionStored(run_id=core.run_id, question=_plain(question), ordinal=ordinal))
     if core.hooks.on_event:
         core.notes.append(QuestionOpenedEvent(question=question))
     core.produce(ReplyRequested, question=question)
@@ -115,6 +117,8 @@ def close_question(core: Core, entry: OpenQuestion) -> None:
     question_id = entry.question.id
     if core.questions.pop(question_id, None) is None:
         return
+    if entry.answering is not None:
+        entry.answering.cancel()  # the reply came from elsewhere, or too late
     accepted = entry.status == "accepted"
     receipt = Receipt(status="accepted" if accepted else "expired")
     core.record(
@@ -147,18 +151,32 @@ def start_answering(core: Core, entry: OpenQuestion) -> None:
         return
 
     async def work() -> None:
-        Clock(core.watchdog).start()
+        clock = Clock(core.watchdog)
+        clock.start()
         try:
             payload = await answer(entry.question)
             receipt = core.setup.desk.reply(entry.question.session_id, entry.question.id, payload)
             if receipt.status == "invalid":
                 raise ReplyError(f"answer= returned what the question does not take: {'; '.join(receipt.reasons)}")
         except BaseException as error:  # the end of the task: whatever it is becomes the answer "nobody can"
-            entry.value = error
-            core.setup.desk.withdraw(entry)
+            if core.setup.desk.withdraw(entry):
+                entry.value = error
+            if isinstance(error, (KeyboardInterrupt, SystemExit)) and core.batch is not None:
+                core.batch.fatal = core.batch.fatal or error
             core.notice()
+        finally:
+            clock.end()
 
-    core.answer_tasks.append(core.owner.spawn(work))
+    entry.answering = _keep(core, work)
+
+
+def _keep(core: Core, work: Callable[[], Awaitable[None]]) -> TaskHandle:
+    """Start a task that works for a question or a thread of the run; the end of the run stops it."""
+    task = core.owner.spawn(work)
+    if not task.done:
+        core.answer_tasks.append(task)
+        task.on_done.append(lambda: core.answer_tasks.remove(task))
+    return task
 
 
 async def wait_for_reply(core: Core, entry: OpenQuestion, timeout: float | None) -> None:
@@ -199,11 +217,15 @@ async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, sche
             "or pass answer=an async function of the question"
         )
     context.question_count += 1
+    ordinal = context.question_count
     from ._stored import stored_question_id, stored_reply
 
-    is_stored, payload = stored_reply(core, context.call.id, context.question_count)
+    is_stored, payload = stored_reply(core, context.call.id, ordinal)
     if is_stored:
-        return schema_of(schema)[1](payload)
+        try:
+            return schema_of(schema)[1](payload)
+        except ReplyRejected:
+            pass  # the tool asks for something else today: it has to be asked again
     entry = open_question(
         core,
         "question",
@@ -212,7 +234,8 @@ async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, sche
         call=context.call,
         asked_by=context.call.name,
         timeout=timeout,
-        question_id=stored_question_id(core, context.call.id),
+        question_id=stored_question_id(core, context.call.id, ordinal),
+        ordinal=ordinal,
     )
     await core.flush()
     if core.notes:
@@ -221,6 +244,7 @@ async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, sche
     start_answering(core, entry)
     await wait_for_reply(core, entry, timeout)
     close_question(core, entry)
+    await core.flush()  # whoever replied was told that it counts: it must not be asked again after a crash
     if core.notes:
         await core.deliver()
     await core.put()
@@ -254,7 +278,7 @@ def call_from_thread(core: Core, function: Callable[..., Awaitable[Any]], *args:
         if core.settled or core.finished:
             over.set()
         else:
-            core.answer_tasks.append(core.owner.spawn(work))
+            _keep(core, work)
 
     core.loop.call(start)
     while not over.wait(1.0):

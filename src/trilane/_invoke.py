@@ -16,6 +16,7 @@ from .context import ToolContext
 from .errors import PluginError, ToolTimeoutError
 from .events import LateResultEvent
 from .messages import ToolResult
+from .stores import CallStarted
 from .tools import error_result, render_result
 
 if TYPE_CHECKING:
@@ -148,14 +149,32 @@ async def _attempts(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Non
             run.result = render_result(value, call_id=run.call.id, max_chars=tool.max_result_chars)
             return
         except Exception as error:
-            if run.attempt < tool.attempts and core.stop_error is None:
-                run.attempt += 1
-                continue
             run.result = error_result(run.call, error, max_chars=tool.max_result_chars)
+            if run.attempt < tool.attempts and core.stop_error is None:
+                await _store_retry(core, batch, run)
+                run.result = None
+                continue
             if tool.on_error == "raise":
                 error.add_note(f"raised by tool {tool.name!r}, which has on_error='raise'")
                 _fail(batch, error)
             return
+
+
+async def _store_retry(core: Core, batch: Batch, run: CallRun) -> None:
+    """Another attempt is stored before it begins, so that no attempt after a crash has the number of an earlier one."""
+    assert run.tool is not None
+    run.attempt += 1
+    core.record(
+        CallStarted(
+            run_id=core.run_id,
+            message_id=batch.message_id,
+            call_id=run.call.id,
+            key=run.key,
+            effect=run.tool.effect,
+            attempt=run.attempt,
+        )
+    )
+    await core.flush()
 
 
 async def _once(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Any:

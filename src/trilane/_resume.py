@@ -7,33 +7,36 @@ had not started are decided again. Open questions are asked again under their ol
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._batch import Batch
 from ._decide import take_approval
-from ._stored import find_point
+from ._stored import StoredPoint
 from .errors import SessionError
+from .events import TurnStarted
 from .messages import Approval, AssistantMessage, ToolResult
-from .tools import Tool
+from .stores import MessageHidden
+from .tools import Tool, render_result
 
 if TYPE_CHECKING:
     from ._core import Core
     from ._decide import CallRun
-    from ._stored import StoredPoint
 
 __all__ = ["first_step", "prepare", "take_up_tools"]
 
 
 async def prepare(core: Core) -> None:
     """Before a run that takes up a session begins: find out where it stands, and what was asked."""
+    point = core.point = StoredPoint()
     page = await core.store.load(core.session_id)
-    core.point = find_point(page.records)
-    core.turn = core.point.turns
-    core.request = core.point.request or core.request
+    for record in page.records:
+        point.apply(record)
+    core.turn = point.turns
+    core.request = point.request or core.request
 
 
 def first_step(core: Core) -> str:
-    """Where a resumed run goes on: `tools`, `turn`, or `answer` for a message that is an answer already.
+    """Where a resumed run goes on: `take_up_tools`, `turn`, or `answer` for a message that is an answer already.
 
     Raises:
         SessionError: there is nothing to resume.
@@ -45,10 +48,14 @@ def first_step(core: Core) -> str:
             f"session {core.session_id!r} is empty, there is nothing to resume; start with agent.run(..., session=...)"
         )
     last = core.view.log[-1]
-    if isinstance(last, AssistantMessage) and not last.interrupted:
-        core.last_message = last
-        return "answer"
-    return "turn"
+    if not isinstance(last, AssistantMessage):
+        return "turn"
+    if last.interrupted:
+        # It is generated again from where it began: no provider takes a request that ends with half an answer.
+        core.record(MessageHidden(run_id=core.run_id, message_id=last.id, reason="generated again"))
+        return "turn"
+    core.last_message = last
+    return "answer"
 
 
 async def take_up_tools(core: Core) -> Batch:
@@ -56,6 +63,7 @@ async def take_up_tools(core: Core) -> Batch:
     message = core.view.unanswered
     assert message is not None
     core.last_message = message
+    core.produce(TurnStarted, turn=core.turn)
     batch = core.batch = Batch(core, message)
     point = core.point
     assert point is not None
@@ -64,25 +72,40 @@ async def take_up_tools(core: Core) -> Batch:
         if stored is not None:
             run.finish(stored)
             run.recorded = run.announced = True
-            continue
-        attempts = point.started.get(run.call.id, 0)
-        if attempts:
-            _take_up_started(run, attempts)
         elif run.state == "new":
-            await _take_up_waiting(core, run, point)
+            await _take_up(core, run, point)
     await batch.decide()
     return batch
 
 
-def _take_up_started(run: CallRun, attempts: int) -> None:
-    """A call that had started: its effect says whether it may run again."""
+async def _take_up(core: Core, run: CallRun, point: StoredPoint) -> None:
+    """A call without a stored result: a stored reply is taken, an open question keeps its id."""
+    call_id = run.call.id
+    kind, payload = point.replies.get((call_id, 0), ("", None))
+    if kind == "external_tool":
+        limit = run.tool.max_result_chars if run.tool is not None else None
+        run.finish(render_result(payload, call_id=call_id, max_chars=limit))
+        return
+    attempts = point.started.get(call_id, 0)
+    if attempts and not _may_run_again(run, attempts, call_id in point.unsafe):
+        return
+    if kind == "approval":
+        await take_approval(core, run, _approval(payload))
+        return
+    question = point.questions.get((call_id, 0))
+    if question is not None and question.get("kind") == "approval":
+        run.question_id = str(question["id"])
+
+
+def _may_run_again(run: CallRun, attempts: int, was_unsafe: bool) -> bool:
+    """A call that had started: its effect says whether it may run again; if not, it is answered."""
     tool = run.tool
-    if tool is None:
-        return
-    if tool.effect in ("read", "idempotent"):
-        run.attempt = attempts + 1
-        return
-    if tool.reconcile is not None:
+    run.attempt = attempts + 1
+    if tool is not None and tool.is_external:
+        return True  # whoever runs it knows the call by its id, and is asked again
+    if tool is not None and tool.effect in ("read", "idempotent") and not was_unsafe:
+        return True
+    if tool is not None and tool.reconcile is not None:
         # It gets the arguments of the call and says what became of it; running it twice does no harm.
         run.tool = Tool.from_function(
             tool.reconcile,
@@ -91,18 +114,19 @@ def _take_up_started(run: CallRun, attempts: int) -> None:
             timeout=tool.timeout,
             max_result_chars=tool.max_result_chars,
         )
-        run.attempt = attempts + 1
-        return
+        return True
     text = f"Tool {run.call.name} was interrupted, effect unknown. It was not run again; check before you repeat it."
     run.finish(ToolResult(call_id=run.call.id, content=text, outcome="interrupted"))
+    return False
 
 
-async def _take_up_waiting(core: Core, run: CallRun, point: StoredPoint) -> None:
-    """A call that had not started: a stored approval is taken, an open question keeps its id."""
-    for kind, payload in point.replies.get(run.call.id, ()):
-        if kind == "approval" and isinstance(payload, dict):
-            await take_approval(core, run, Approval(**payload))
-            return
-    for question in point.questions.get(run.call.id, ()):
-        if question.get("kind") == "approval":
-            run.question_id = str(question["id"])
+def _approval(payload: Any) -> Approval:
+    """A stored reply to an approval question; whoever asks may have asked for another form of it."""
+    if not isinstance(payload, dict) or "approve" not in payload:
+        return Approval(approve=bool(payload))
+    arguments, reason = payload.get("arguments"), payload.get("reason")
+    return Approval(
+        approve=bool(payload["approve"]),
+        arguments=arguments if isinstance(arguments, dict) else None,
+        reason=reason if isinstance(reason, str) else "",
+    )

@@ -5,88 +5,101 @@ What a resumed run does about it is in `_resume.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._core import Core
     from .messages import UserMessage
-    from .stores import SessionRecord
+    from .stores import QuestionStored, SessionRecord
 
-__all__ = ["StoredPoint", "find_point", "stored_question_id", "stored_reply"]
+__all__ = ["StoredPoint", "stored_question_id", "stored_reply"]
 
 
 class StoredPoint:
-    """What the records since the last run that ended say about the run to continue.
+    """What the records since the last message say about the run to continue.
+
+    Questions are found again by the id of their call and their ordinal: 0 for one about the call itself (its approval,
+    its result from outside), 1 and up for those that its tool asks.
 
     Attributes:
         request: The request of the run, for its `RunStarted` event.
         started: How often each call had started, by call id.
-        questions: Open questions of calls, by call id, in the order in which they were asked.
-        replies: Replies that were stored, by call id, in order.
-        turns: Turns the suspended run had begun.
+        unsafe: Ids of calls that were started with the effect `unsafe`, whatever their tool says now.
+        questions: Open questions by call id and ordinal.
+        replies: Replies that were stored, by call id and ordinal: the kind of the question, and the payload.
+        turns: Model calls that were answered since the request.
+        status: How the last run ended; empty if it was cut off, or none has ended.
     """
 
-    __slots__ = ("questions", "replies", "request", "started", "turns")
+    __slots__ = ("_asked", "questions", "replies", "request", "started", "status", "turns", "unsafe")
 
     def __init__(self) -> None:
         self.request: UserMessage | None = None
-        self.started: dict[str, int] = {}
-        self.questions: dict[str, list[dict[str, Any]]] = {}
-        self.replies: dict[str, list[tuple[str, Any]]] = {}
         self.turns = 0
+        self.status = ""
+        self._forget_calls()
 
+    def _forget_calls(self) -> None:
+        self.started: dict[str, int] = {}
+        self.unsafe: set[str] = set()
+        self.questions: dict[tuple[str, int], dict[str, Any]] = {}
+        self.replies: dict[tuple[str, int], tuple[str, Any]] = {}
+        self._asked: dict[str, tuple[str, int]] = {}
 
-def find_point(records: Sequence[SessionRecord]) -> StoredPoint:
-    """Read what a resumed run must know besides its history."""
-    point = StoredPoint()
-    asked: dict[str, dict[str, Any]] = {}
-    for record in records:
+    def apply(self, record: SessionRecord) -> None:
+        """Read one more record."""
+        if record.kind == "newer":
+            if record.known is None:
+                return
+            record = record.known
+        if record.kind == "run_ended":
+            self.status = record.status
+            return
+        self.status = ""
         if record.kind == "message":
             if record.message.kind == "user" and record.message.origin == "request":
-                point.request = record.message
-            # A new message closes everything that was about the calls of an earlier one.
-            point.started, point.questions, point.replies, asked = {}, {}, {}, {}
+                self.request = record.message
+                self.turns = 0
+            elif record.message.kind == "assistant" and not record.message.interrupted:
+                self.turns += 1
+            self._forget_calls()  # a new message closes everything that was about the calls of an earlier one
         elif record.kind == "call_started":
-            point.started[record.call_id] = max(point.started.get(record.call_id, 0), record.attempt)
+            self.started[record.call_id] = max(self.started.get(record.call_id, 0), record.attempt)
+            if record.effect == "unsafe":
+                self.unsafe.add(record.call_id)
         elif record.kind == "question":
-            call = record.question.get("call")
-            call_id = str(call["id"]) if isinstance(call, dict) else ""
-            asked[str(record.question["id"])] = record.question
-            others = [one for one in point.questions.get(call_id, ()) if one["id"] != record.question["id"]]
-            point.questions[call_id] = [*others, record.question]  # asked again after a restart: the same question
+            self._open(record)
         elif record.kind == "question_closed":
-            question = asked.get(record.question_id)
-            call = question.get("call") if question else None
-            if question is None or not isinstance(call, dict):
-                continue
-            call_id = str(call["id"])
-            if record.status == "accepted":
-                point.replies.setdefault(call_id, []).append((str(question["kind"]), record.payload))
-            point.questions[call_id] = [one for one in point.questions[call_id] if one["id"] != record.question_id]
-        elif record.kind == "run_ended":
-            point.turns = record.turns if record.status == "suspended" else 0
-    return point
+            place = self._asked.get(record.question_id)
+            if place is None:
+                return
+            question = self.questions.pop(place, None)
+            if record.status == "accepted" and question is not None:
+                self.replies[place] = (str(question.get("kind")), record.payload)
+
+    def _open(self, record: QuestionStored) -> None:
+        question: dict[str, Any] = record.question
+        call = question.get("call")
+        place = (str(call["id"]) if isinstance(call, dict) else "", record.ordinal)
+        self.questions[place] = question  # asked again after a restart, it takes the place of the earlier one
+        self._asked[str(question["id"])] = place
 
 
 def stored_reply(core: Core, call_id: str, ordinal: int) -> tuple[bool, Any]:
     """The reply to the `ordinal`-th question that a tool asked before it was cut off: (is there one, its payload)."""
     point = core.point
-    if point is None:
+    if point is None or (call_id, ordinal) not in point.replies:
         return False, None
-    replies = [payload for kind, payload in point.replies.get(call_id, ()) if kind == "question"]
-    if ordinal <= len(replies):
-        return True, replies[ordinal - 1]
-    return False, None
+    return True, point.replies[call_id, ordinal][1]
 
 
-def stored_question_id(core: Core, call_id: str) -> str:
-    """The id of the question a tool was waiting for when it was cut off, so that a reply to it still arrives."""
+def stored_question_id(core: Core, call_id: str, ordinal: int) -> str:
+    """The id of the question a tool was waiting for when it was cut off, so that a reply to it still arrives.
+
+    It is given out once: a question that a retry of the tool asks again in the same run is another one.
+    """
     point = core.point
     if point is None:
         return ""
-    waiting = [one for one in point.questions.get(call_id, ()) if one.get("kind") == "question"]
-    if not waiting:
-        return ""
-    point.questions[call_id].remove(waiting[0])
-    return str(waiting[0]["id"])
+    question = point.questions.pop((call_id, ordinal), None)
+    return "" if question is None else str(question["id"])

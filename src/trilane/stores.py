@@ -1,7 +1,7 @@
 """Where sessions live: the `SessionStore` protocol, the records a session consists of, and the in-memory store.
 
 A session is a list of records that only grows. `SessionView` folds them into what a model sees. What a run writes, and
-when, is in `_core.py`.
+when, is in `_core.py`; what a store can do besides (list, search, fork and so on) is in `sessions.py`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ else:
 __all__ = [
     "CallFinished",
     "CallStarted",
+    "DamagedRecord",
     "InMemoryStore",
     "Lease",
     "MessageHidden",
     "MessageStored",
+    "NewerRecord",
     "QuestionClosed",
     "QuestionStored",
     "RunEnded",
@@ -101,12 +103,17 @@ class ViewReplaced(Record):
 
 
 class QuestionStored(Record):
-    """A question was opened. `question` is its JSON form."""
+    """A question was opened. `question` is its JSON form.
+
+    `ordinal` counts the questions that a tool asks in one attempt, from 1, so that a later attempt finds its replies
+    again; 0 for questions about a call.
+    """
 
     kind: Literal["question"] = "question"
     version: int = 1
     run_id: str
     question: dict[str, JsonValue]
+    ordinal: int = 0
 
 
 class QuestionClosed(Record):
@@ -131,7 +138,7 @@ class RunEnded(Record):
     turns: int = 0
 
 
-SessionRecord: TypeAlias = Union[  # noqa: UP007  (pydantic needs the discriminator on a Union)
+KnownRecord: TypeAlias = Union[  # noqa: UP007  (pydantic needs the discriminator on a Union)
     MessageStored,
     CallStarted,
     CallFinished,
@@ -143,16 +150,97 @@ SessionRecord: TypeAlias = Union[  # noqa: UP007  (pydantic needs the discrimina
 ]
 
 
-def record_from_json(data: str | bytes) -> SessionRecord:
-    """The record that `to_json` of any record class wrote.
+class _RawRecord(Record):
+    """A record whose text is kept as it was found: `to_json` gives it back unchanged."""
 
-    Raises:
-        pydantic.ValidationError: `data` is not a record.
+    raw: str
+    version: int = 1
+    run_id: str = ""
+
+    def to_json(self) -> str:
+        """The text as it was found."""
+        return self.raw
+
+
+class NewerRecord(_RawRecord):
+    """A record that a later release wrote: of an unknown kind, or with fields that this one does not know.
+
+    Attributes:
+        raw: Its JSON, for export, forks and the release that understands it.
+        known: What this release understands of it; None for an unknown kind.
     """
-    from pydantic import Field
 
-    record: SessionRecord = adapter(Annotated[SessionRecord, Field(discriminator="kind")]).validate_json(data)
-    return record
+    kind: Literal["newer"] = "newer"
+    known: KnownRecord | None = None
+
+
+class DamagedRecord(_RawRecord):
+    """A record that cannot be read. It keeps its place, so that the others keep theirs.
+
+    Attributes:
+        raw: What was found of it; bytes that are no UTF-8 are escaped.
+        reason: Why it cannot be read.
+    """
+
+    kind: Literal["damaged"] = "damaged"
+    reason: str
+
+
+SessionRecord: TypeAlias = KnownRecord | NewerRecord | DamagedRecord
+
+
+def record_from_json(data: str | bytes) -> SessionRecord:
+    """The record that `to_json` of any record class wrote. It never raises: nothing of a session is dropped.
+
+    What a later release wrote becomes a `NewerRecord`, what cannot be read a `DamagedRecord`.
+    """
+    from pydantic import Field, ValidationError
+
+    known = adapter(Annotated[KnownRecord, Field(discriminator="kind")])
+    record: SessionRecord
+    try:
+        record = known.validate_json(data, extra="forbid")
+    except ValidationError as error:
+        reason = error
+    else:
+        return record
+    raw = data if isinstance(data, str) else data.decode("utf-8", "backslashreplace")
+    try:
+        return NewerRecord(raw=raw, known=known.validate_json(data))
+    except ValidationError:
+        return _unknown_record(raw, reason)
+
+
+def _unknown_record(raw: str, reason: Any) -> NewerRecord | DamagedRecord:
+    """A record of which nothing is understood: of a kind or a version to come, or damaged."""
+    import json
+
+    try:
+        value = json.loads(raw)
+    except ValueError as error:
+        return DamagedRecord(raw=raw, reason=f"it is no JSON: {error}")
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        return DamagedRecord(raw=raw, reason="it has no kind")
+    version = value.get("version", 1)
+    if value["kind"] not in _KINDS or (isinstance(version, int) and version > 1):
+        return NewerRecord(raw=raw, version=version if isinstance(version, int) else 1)
+    wrong = reason.errors(include_url=False)
+    where = ".".join(str(step) for step in wrong[0]["loc"]) if wrong else ""
+    return DamagedRecord(raw=raw, reason=f"{where}: {wrong[0]['msg']}" if wrong else "it does not fit its kind")
+
+
+_KINDS = frozenset(
+    {
+        "message",
+        "call_started",
+        "call_finished",
+        "message_hidden",
+        "view_replaced",
+        "question",
+        "question_closed",
+        "run_ended",
+    }
+)
 
 
 class SessionPage(Record):
@@ -188,7 +276,10 @@ class SessionStore(Protocol):
         ...
 
     async def load(self, session: str, *, after: int = 0, limit: int | None = None) -> SessionPage:
-        """Records `after` a version, at most `limit`; a session nobody wrote to is empty."""
+        """Records `after` a version, at most `limit`; a session nobody wrote to is empty.
+
+        What cannot be read comes as a `DamagedRecord` in its place, what a later release wrote as a `NewerRecord`.
+        """
         ...
 
     async def append(
@@ -218,8 +309,12 @@ class SessionView:
         self._open: AssistantMessage | None = None  # the last message with calls, while its results come in
 
     def apply(self, record: SessionRecord) -> None:
-        """Fold one more record in."""
+        """Fold one more record in. Of one that a later release wrote, what is understood of it."""
         self.version += 1
+        if record.kind == "newer":
+            if record.known is None:
+                return
+            record = record.known
         if record.kind == "message":
             self._answer_open()
             self.log.append(record.message)
@@ -331,7 +426,11 @@ class InMemoryStore:
         """
         if not lease.is_valid:
             raise SessionConflictError(f"session {session!r}: the lease is not valid any more; nothing was written")
-        return self.append_now(session, records, expected_version=expected_version)
+        version = self.append_now(session, records, expected_version=expected_version)
+        view = self._sessions[session].view
+        for record in records:  # a run has done so before it calls `append_now`
+            view.apply(record)
+        return version
 
     def open_now(self, session: str) -> SessionView:
         """The view of `session`, shared with whoever asks: append through `append_now` only."""
