@@ -33,6 +33,9 @@ async def generate(core: Core) -> AssistantMessage:
         assert request is not None
         try:
             response = await call.run(request)
+            if call.last is None:  # a hook answered: the model was not called, or failed
+                _supersede(core)
+                core.assembly = Assembly(core)
         except Exception as error:
             core.check()
             if core.lane_error is not None:
@@ -112,6 +115,7 @@ class _ModelCall:
         if core.assembly is not None:
             _supersede(core)
         self.attempt += 1
+        self.last = None
         core.produce(ModelStarted, model=core.setup.model.name, attempt=self.attempt)
         await core.show()
         hooks = core.hooks
