@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 __all__ = ["OpenAISettings"]
 
-Seconds = Annotated[float, Field(gt=0)]
+_Seconds = Annotated[float, Field(gt=0)]
 
 
 class OpenAISettings(BaseModel):
@@ -37,9 +37,9 @@ class OpenAISettings(BaseModel):
     preset: str = ""
     model: str = ""
     organization: str = ""
-    connect_seconds: Seconds = 10.0
-    first_byte_seconds: Seconds = 300.0
-    idle_seconds: Seconds = 300.0
-    total_seconds: Seconds | None = None
+    connect_seconds: _Seconds = 10.0
+    first_byte_seconds: _Seconds = 300.0
+    idle_seconds: _Seconds = 300.0
+    total_seconds: _Seconds | None = None
     max_retries: Annotated[int, Field(ge=0)] = 2
     max_retry_after_seconds: Annotated[float, Field(ge=0)] = 60.0

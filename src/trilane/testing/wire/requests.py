@@ -160,7 +160,7 @@ def _messages(body: Mapping[str, Any]) -> Iterator[str]:
     yield from _system(body.get("system"))
     if messages[0].get("role") != "user":
         yield "messages[0]: must be of the user"
-    if messages[-1].get("role") != "user":
+    if messages[-1].get("role") != "user" and not _is_paused(messages[-1].get("content")):
         yield f"messages[{len(messages) - 1}]: must be of the user"
     seen: set[str] = set()
     open_ids: list[str] = []
@@ -183,6 +183,12 @@ def _messages(body: Mapping[str, Any]) -> Iterator[str]:
             seen.add(call_id)
         yield from _assistant_order([str(block.get("type")) for block in blocks], where)
     yield from _tools(body.get("tools") or (), _MESSAGES_NAME, "input_schema")
+
+
+def _is_paused(content: object) -> bool:
+    """Whether the provider may have paused in this message: only its own tools make it do so."""
+    blocks = content if isinstance(content, list) else []
+    return any(block.get("type") in ("server_tool_use", "mcp_tool_use") for block in blocks)
 
 
 def _system(system: object) -> Iterator[str]:

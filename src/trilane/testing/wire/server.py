@@ -24,11 +24,13 @@ from .script import Cut, Hold, Reply
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-__all__ = ["Exchange", "LogEntry", "Script", "WireError", "WireServer"]
+__all__ = ["Exchange", "Format", "LogEntry", "Script", "WireError", "WireServer"]
 
 _STREAM = {"content-type": "text/event-stream; charset=utf-8"}
 
 Format: TypeAlias = Literal["openai-chat", "anthropic", ""]
+"""A wire format, as `trilane.testing.history` names providers; empty for none."""
+
 Script: TypeAlias = "str | Reply | Callable[[Exchange], str | Reply]"
 """What answers one request: a reply, its text, or a function that makes it from the request."""
 
