@@ -5,10 +5,11 @@ For turning deltas into events and parts. Calling the model and its retries is i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._dispatch import HookError
+from ._records import maker
 from ._tasks import current_clock
 from .errors import AgentProtocolError, PluginError
 from .events import (
@@ -36,6 +37,7 @@ from .messages import (
 
 if TYPE_CHECKING:
     from ._core import Core
+    from .events import Event
     from .models import ModelResponse
 
 __all__ = ["Assembly"]
@@ -88,7 +90,7 @@ class Assembly:
         self._fast_kind = ""
         self._fast_index = 0
         self._fast_texts: list[str] = []
-        self._fast_event: type[TextDelta] | type[ReasoningDelta] = TextDelta
+        self._fast_event: Callable[..., Event] = TextDelta
 
     # ---- from the model ----------------------------------------------------------------------------------------------
 
@@ -223,7 +225,7 @@ class Assembly:
         event = TextDelta if kind == "text" else ReasoningDelta
         core.produce(event, message_id=self.message_id, index=delta.index, text=delta.text)
         if not core.hooks.on_delta and self._open is not None and not self._carry:
-            self._fast_kind, self._fast_index, self._fast_event = kind, delta.index, event
+            self._fast_kind, self._fast_index, self._fast_event = kind, delta.index, maker(event)
             self._fast_texts = self._open.texts
 
     def _close_shown(self) -> None:

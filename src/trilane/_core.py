@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ._backend import EventLoop, Waiter, new_waiter, running_event_loop
 from ._dispatch import Breaker, Dispatcher
+from ._records import maker
 from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, current_clock, wait_shielded
 from .context import History, RunContext, Stash, ToolContext
 from .errors import AgentProtocolError, PluginError, RunCancelledError, StoreError
@@ -410,10 +411,9 @@ class Core:
         self.must_show = True
         if self.silent:
             return
+        make = maker(event)
         self.pending.append(
-            event(  # type: ignore[arg-type]
-                seq=self.seq, run_id=self.run_id, session_id=self.session_id, phase=self.state._phase, **fields
-            )
+            make(seq=self.seq, run_id=self.run_id, session_id=self.session_id, phase=self.state._phase, **fields)
         )
 
     # ---- telling: after the commit -----------------------------------------------------------------------------------
