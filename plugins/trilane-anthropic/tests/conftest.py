@@ -8,9 +8,11 @@ _VARIABLES = (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
     "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_CONFIG_DIR",
     "ANTHROPIC_CUSTOM_HEADERS",
     "ANTHROPIC_PROFILE",
     "HTTP_PROXY",
+    "XDG_CONFIG_HOME",
     "http_proxy",
 )
 
@@ -24,4 +26,4 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     for name in _VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path_factory.mktemp("no-profile")))
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("no-profile")))

@@ -155,7 +155,8 @@ class Answer:
             if not (self._form.is_wrapped and not self._form.tool):
                 yield Delta(text=text, index=index)
         elif block.type == "thinking":
-            yield Delta(kind="reasoning", text=text, index=index)
+            # The mark tells later that the reasoning is this provider's, even if it was interrupted.
+            yield Delta(kind="reasoning", text=text, index=index, extra={MARK: {}} if len(block.texts) == 1 else None)
         elif block.type == "tool_use":
             if not self._is_answer(block):
                 yield Delta(kind="arguments", text=text, index=index)

@@ -6,7 +6,6 @@ What is sent is in `parameters.py` and `conversion.py`, what comes back in `answ
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["AnthropicModel"]
 
 _log = logging.getLogger("trilane.anthropic")
-_HERE = "https://api.anthropic.com"
 #: How long to wait for the end of the body after the last event: with it, the connection can be used again.
 _END_SECONDS = 0.2
 
@@ -80,7 +78,7 @@ class AnthropicModel:
         self._retry = RetryPolicy(
             retries=settings.max_retries, max_retry_after_seconds=settings.max_retry_after_seconds
         )
-        self._clients: LoopClients[anthropic.AsyncAnthropic] = LoopClients(self._make_client, _close_client)
+        self._clients: LoopClients[anthropic.AsyncAnthropic] = LoopClients(lambda: make_client(settings), _close_client)
         self._warned: set[str] = set()
 
     @property
@@ -179,12 +177,6 @@ class AnthropicModel:
             model=answer.model or self._model,
             extra={MARK: extra},
         )
-
-    def _make_client(self) -> anthropic.AsyncAnthropic:
-        settings = self._settings
-        key = settings.api_key.get_secret_value() if settings.api_key is not None else ""
-        base_url = settings.base_url or os.environ.get("ANTHROPIC_BASE_URL") or _HERE
-        return make_client(key, base_url, settings.connect_seconds)
 
 
 async def _close_client(client: anthropic.AsyncAnthropic) -> None:
