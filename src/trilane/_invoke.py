@@ -95,15 +95,16 @@ async def _layer(core: Core, batch: Batch, run: CallRun, clock: Clock, depth: in
         return run.result
     implementation = implementations[depth]
     passed: list[ToolResult | None] = []
+    twice = PluginError(
+        f"plugin {implementation.plugin!r}: around_tool called call_next twice; a tool runs at most once. "
+        "To run it again, give the tool attempts=.",
+        plugin=implementation.plugin,
+        hook="around_tool",
+    )
 
     async def call_next() -> ToolResult:
         if passed:
-            raise PluginError(
-                f"plugin {implementation.plugin!r}: around_tool called call_next twice; a tool runs at most once. "
-                "To run it again, give the tool attempts=.",
-                plugin=implementation.plugin,
-                hook="around_tool",
-            )
+            raise twice
         passed.append(None)
         passed[0] = result = await _layer(core, batch, run, clock, depth + 1)
         return result
@@ -120,8 +121,13 @@ async def _layer(core: Core, batch: Batch, run: CallRun, clock: Clock, depth: in
                     hook="around_tool",
                 ),
             )
-    except HookError as failure:
-        core.dispatcher.report(failure)
+    except (HookError, PluginError) as failure:
+        if isinstance(failure, HookError):
+            core.dispatcher.report(failure)
+        elif failure is twice:  # it came out of `call_next`, but is this hook's own
+            core.dispatcher.blame(implementation, failure)
+        else:
+            raise
         committed = passed[0] if passed else None
         if committed is not None:
             return committed
