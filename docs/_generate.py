@@ -112,6 +112,21 @@ def hook_order() -> str:
     )
 
 
+def hook_parity() -> str:
+    """Which hooks are called in which way to run, found by running; see `_parity.py`."""
+    import logging
+
+    import _parity
+
+    logging.getLogger("trilane").setLevel(logging.CRITICAL)
+    called = {mode: _parity.called_in(mode) for mode in _parity.MODES}
+    hooks = [hook.name for hook in HOOKS.values() if hook.phases]
+    return _table(
+        ("hook", *called),
+        ((f"`{hook}`", *("●" if hook in found else "" for found in called.values())) for hook in hooks),
+    )
+
+
 def _facts(hook: HookInfo) -> str:
     facts = [f"mode *{hook.mode}*"]
     facts += ["plain functions only"] if hook.sync else []
@@ -238,6 +253,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "phase-table": phase_table,
     "hook-table": hook_table,
     "hook-order": hook_order,
+    "hook-parity": hook_parity,
     "hook-list": hook_list,
     "event-table": event_table,
     "notification-table": notification_table,
