@@ -85,14 +85,16 @@ class Batch:
             if run.state == "new":
                 await decide(core, run)
                 core.check()
-        limit = core.limits.tool_calls
         wanted = sum(1 for run in self.runs if run.state != "finished")
-        if limit is not None and core.budget.tool_calls + wanted > limit:
-            raise RunLimitError(
-                f"the run may make {limit} tool calls and {core.budget.tool_calls} were made; "
-                f"{wanted} more were asked for. Raise Limits.tool_calls."
-            )
-        core.budget.tool_calls += wanted
+        for one in core.lineage():
+            limit = one.limits.tool_calls
+            if limit is not None and one.own_tool_calls + wanted > limit:
+                raise RunLimitError(
+                    f"the run may make {limit} tool calls and {one.own_tool_calls} were made; "
+                    f"{wanted} more were asked for. Raise Limits.tool_calls."
+                )
+        for one in core.lineage():
+            one.own_tool_calls += wanted
 
     # ---- RUNNING_TOOL --------------------------------------------------------------------------------------------
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ._run import RunStream
 from ._tasks import current_clock
-from .errors import ToolError
+from .errors import RunCancelledError, ToolError
 from .events import ChildEvent
 from .plugins import CompiledHooks
 
 if TYPE_CHECKING:
     from ._core import Core, RunSetup
+    from .events import Event
 
 __all__ = ["run_child"]
 
@@ -34,26 +35,53 @@ async def run_child(
     setup.hooks = _together(setup.hooks, parent.setup.hooks)
     setup.trace_plugins = setup.trace_plugins or parent.setup.trace_plugins
     stream: RunStream[Any] = RunStream(setup, register)
-    async with stream:
-        try:
-            async for event in stream:
-                if event.type in _TERMINAL:
-                    continue
-                if event.type == "child_event":
-                    parent.produce(ChildEvent, path=event.path, event=event.event)
-                else:
-                    parent.produce(ChildEvent, path=setup.path, event=event)
-                await parent.put()
-        except Exception as error:
+    try:
+        async with stream:
             core = stream._core
-            if core is None or not core.finished or error is not core.cause:
-                raise  # the parent's own stream failed, not the child
-            raise ToolError(f"The agent {name} failed: {type(error).__name__}: {error}") from error
-        finally:
-            if stream._core is not None:
-                parent.dispatcher.ledger.include(stream._core.dispatcher.ledger)
-        output = stream.result.output
+            assert core is not None
+            parent.children.append(core)
+            if parent.stop_error is not None:
+                core.request_stop(str(parent.stop_error))
+            try:
+                async for event in stream:
+                    if event.type in _TERMINAL:
+                        continue
+                    _relay(parent, setup.path, event)
+                    await parent.put()
+            except Exception as error:
+                if not core.finished or error is not core.cause:
+                    raise  # the parent's own stream failed, not the child
+                if isinstance(error, RunCancelledError):
+                    raise ToolError(f"The agent {name} was stopped: {error}") from error
+                raise ToolError(f"The agent {name} failed: {type(error).__name__}: {error}") from error
+            finally:
+                parent.children.remove(core)
+                parent.dispatcher.ledger.include(core.dispatcher.ledger)
+            output = stream.result.output
+    finally:
+        _take_reports(parent, stream._core)
     return output if isinstance(output, str) else _as_json(output)
+
+
+def _relay(parent: Core, path: tuple[str, ...], event: Event) -> None:
+    """Show an event of a child. One of a grandchild is unwrapped, and counted by the root only: no run skips a number."""
+    seq = parent.seq
+    if event.type == "child_event":
+        parent.produce(ChildEvent, path=event.path, event=event.event)
+    else:
+        parent.produce(ChildEvent, path=path, event=event)
+    if parent.parent is not None:
+        parent.seq = seq
+
+
+def _take_reports(parent: Core, child: Core | None) -> None:
+    """What is reported about the child is reported with its parent: nobody else sees the child's result."""
+    if child is None:
+        return
+    parent.failures.extend(child.failures)
+    parent.stragglers.extend(child.stragglers)
+    parent.store_error = parent.store_error or child.store_error
+    parent.fatal = parent.fatal or child.fatal
 
 
 def _as_json(value: Any) -> str:

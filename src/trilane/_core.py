@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._backend import EventLoop, Waiter, new_waiter, running_event_loop
@@ -125,16 +125,6 @@ class RunSetup:
     trace_plugins: bool
 
 
-class Budget:
-    """What a run and its child runs have used together."""
-
-    __slots__ = ("tool_calls", "usage")
-
-    def __init__(self) -> None:
-        self.usage = Usage()
-        self.tool_calls = 0
-
-
 class Core:
     """One run. Its parts are used by the modules of the run loop only."""
 
@@ -155,7 +145,7 @@ class Core:
         "append_now",
         "assembly",
         "batch",
-        "budget",
+        "children",
         "cause",
         "clock",
         "close_reason",
@@ -192,6 +182,7 @@ class Core:
         "on_finish",
         "outbox",
         "output",
+        "own_tool_calls",
         "own_usage",
         "owner",
         "parent",
@@ -246,7 +237,8 @@ class Core:
         self.state = AgentState()
         self.turn = 0
         self.tools = setup.tools
-        self.budget: Budget = setup.parent.budget if setup.parent is not None else Budget()
+        self.children: list[Core] = []
+        self.own_tool_calls = 0  # like `own_usage` with those of child runs
         self.own_usage = Usage()
         # history and store
         self.view = SessionView()
@@ -366,10 +358,14 @@ class Core:
 
     def add_usage(self, usage: Usage) -> None:
         """Count what a model call used, here and in every run around this one."""
-        self.budget.usage = self.budget.usage + usage
+        for core in self.lineage():
+            core.own_usage = core.own_usage + usage
+
+    def lineage(self) -> Iterator[Core]:
+        """This run, the run it is a call of, and so on to the root."""
         core: Core | None = self
         while core is not None:
-            core.own_usage = core.own_usage + usage
+            yield core
             core = core.parent
 
     def begin(self) -> None:
@@ -600,6 +596,8 @@ class Core:
         """End at the next boundary. From any thread, never waits."""
         if self.stop_error is None:
             self.stop_error = RunCancelledError(reason)
+        for child in tuple(self.children):
+            child.request_stop(reason)
         self.loop.call(self._wake)
 
     def end_now(self, reason: str) -> None:
@@ -609,6 +607,8 @@ class Core:
         self.close_reason = self.close_reason or reason
         if self.stop_error is None:
             self.stop_error = RunCancelledError(self.close_reason)
+        for child in self.children:  # it is ended by the call it is; until then nothing of it begins
+            child.stop_error = child.stop_error or self.stop_error
         if self.state.phase is AgentPhase.COMPLETED:
             self.deadline = min(self.deadline, self.timers.now() + self.setup.grace_seconds * END_HOOKS_SHARE)
             self.watchdog.hurry()

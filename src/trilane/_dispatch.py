@@ -277,7 +277,9 @@ class Dispatcher:
                         raise HookError(implementation, _wrong_type(implementation, changed, expect))
                 except HookError as failure:
                     if implementation.required or not contained or isinstance(failure.error, RunLimitError):
-                        raise Withheld(failure) if implementation.required else failure.annotated() from None
+                        if implementation.required:
+                            raise Withheld(failure) from None
+                        raise failure.annotated() from failure.error.__cause__
                     self._blame(failure)
                     continue
                 if changed is not value and changed != value:

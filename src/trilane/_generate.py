@@ -39,7 +39,7 @@ async def generate(core: Core) -> AssistantMessage:
         except Exception as error:
             core.check()
             if core.lane_error is not None:
-                raise core.lane_error from None
+                raise core.lane_error from core.lane_error.__cause__
             _check_deltas(core)
             again = await _ask_plugins(core, request, error)
             if again is None:

@@ -215,19 +215,20 @@ async def _turn(core: Core) -> AgentPhase | None:
 
 
 def _check_limits(core: Core) -> None:
-    limits, used = core.limits, core.budget.usage
-    checks = (
-        ("turns", limits.turns, core.turn),
-        ("input_tokens", limits.input_tokens, used.input_tokens),
-        ("output_tokens", limits.output_tokens, used.output_tokens),
-        ("cost", limits.cost, used.cost or 0),
-    )
-    for name, limit, value in checks:
-        if limit is not None and value >= limit:
-            raise RunLimitError(
-                f"the run reached its limit of {limit:g} {name.replace('_', ' ')} (used {value:g}) before the model "
-                f"had answered; raise Limits.{name}, or look at result.messages for what it was doing"
-            )
+    _check_limit("turns", core.limits.turns, core.turn)
+    for one in core.lineage():  # a child run spends what the runs around it may use
+        limits, used = one.limits, one.own_usage
+        _check_limit("input_tokens", limits.input_tokens, used.input_tokens)
+        _check_limit("output_tokens", limits.output_tokens, used.output_tokens)
+        _check_limit("cost", limits.cost, used.cost or 0)
+
+
+def _check_limit(name: str, limit: float | None, value: float) -> None:
+    if limit is not None and value >= limit:
+        raise RunLimitError(
+            f"the run reached its limit of {limit:g} {name.replace('_', ' ')} (used {value:g}) before the model "
+            f"had answered; raise Limits.{name}, or look at result.messages for what it was doing"
+        )
 
 
 async def _make_request(core: Core) -> ModelRequest:

@@ -170,6 +170,8 @@ class Agent(Generic[D, O]):
         if not isinstance(wanted, type):
             return
         for tool in tools.values():
+            if tool.deps_type is Any:  # a class, in newer versions of Python
+                continue
             if isinstance(tool.deps_type, type) and not issubclass(wanted, tool.deps_type):
                 raise ToolDefinitionError(
                     f"tool {tool.name!r} ({tool.origin}) takes ToolContext[{tool.deps_type.__name__}], but the agent's "
