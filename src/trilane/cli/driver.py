@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trilane.errors import RunCancelledError
 from trilane.events import Question, ReplyRequested
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from trilane import RunStream
     from trilane.result import RunResult
 
-__all__ = ["Outcome", "drive"]
+__all__ = ["Attend", "MakeInterrupts", "Outcome", "drive", "summary"]
+
+Attend: TypeAlias = "Callable[[RunStream[Any]], AbstractContextManager[object]]"
+MakeInterrupts: TypeAlias = "Callable[[RunStream[Any], Renderer, Tally], Interrupts]"
 
 
 @dataclass(slots=True)
@@ -42,8 +46,22 @@ class Outcome:
     tally: Tally = field(default_factory=Tally)
 
 
-async def drive(start: Callable[[], RunStream[Any]], renderer: Renderer, answers: Answers) -> Outcome:
+async def drive(
+    start: Callable[[], RunStream[Any]],
+    renderer: Renderer,
+    answers: Answers,
+    *,
+    attend: Attend = nullcontext,
+    make_interrupts: MakeInterrupts | None = None,
+) -> Outcome:
     """Work the run that `start` makes to its end.
+
+    Args:
+        start: Makes the run's stream.
+        renderer: Is shown every event.
+        answers: Answers the run's questions.
+        attend: Makes a context that is entered while the run is on; a chat steers from there.
+        make_interrupts: Makes what signals do while the run is on.
 
     Raises:
         BrokenPipeError: nobody reads the output any more; the run has been stopped.
@@ -51,7 +69,7 @@ async def drive(start: Callable[[], RunStream[Any]], renderer: Renderer, answers
     outcome = Outcome()
     try:
         async with start() as run:
-            with _interrupts(run, renderer, outcome.tally) as interrupts:
+            with (make_interrupts or _interrupts)(run, renderer, outcome.tally) as interrupts, attend(run):
                 try:
                     async for event in run:
                         outcome.tally.add(event)
@@ -74,7 +92,7 @@ async def drive(start: Callable[[], RunStream[Any]], renderer: Renderer, answers
     finally:
         renderer.close()
     if outcome.exit_status:
-        renderer.note(_summary(outcome.error, outcome.tally))
+        renderer.note(summary(outcome.error, outcome.tally))
     elif outcome.error is not None:
         outcome.exit_status = 1
     return outcome
@@ -86,12 +104,13 @@ def _interrupts(run: RunStream[Any], renderer: Renderer, tally: Tally) -> Interr
 
     def give_up() -> None:
         renderer.close()
-        renderer.note(_summary(None, tally))
+        renderer.note(summary(None, tally))
 
     return Interrupts(run, on_first=first, on_give_up=give_up)
 
 
-def _summary(error: BaseException | None, tally: Tally) -> str:
+def summary(error: BaseException | None, tally: Tally) -> str:
+    """Why a run was stopped, and below it what was done and what was not."""
     reason = str(error) if isinstance(error, RunCancelledError) and str(error) else "interrupted by Ctrl-C"
     return "\n".join([f"{reason[0].upper()}{reason[1:]}.", *tally.lines()])
 

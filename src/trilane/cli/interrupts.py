@@ -30,6 +30,9 @@ class Interrupts:
     second closes at once and gives up `last_seconds` later whatever has not ended by then; if the loop has not even
     noticed the first one, or at the third, the process ends there and then.
 
+    `write` and `leave` write to the terminal and end the process: past all buffers, and from a signal handler or another
+    thread.
+
     Attributes:
         reason: Why the run was stopped; empty while no signal has come.
         exit_status: 128 and the number of the signal; 0 while no signal has come.
@@ -44,6 +47,8 @@ class Interrupts:
         on_give_up: Callable[[], None],
         patience_seconds: float = 0.5,
         last_seconds: float = 0.3,
+        write: Callable[[str], None] | None = None,
+        leave: Callable[[int], None] = os._exit,
     ) -> None:
         self.reason = ""
         self.exit_status = 0
@@ -53,6 +58,8 @@ class Interrupts:
         self._on_give_up = on_give_up
         self._patience_seconds = patience_seconds
         self._last_seconds = last_seconds
+        self._write = write or _write
+        self._leave = leave
         self._loop = asyncio.get_running_loop()
         # A signal may arrive while a task of the run holds the thread; what it starts must not belong to the run.
         self._context = copy_context()
@@ -82,8 +89,8 @@ class Interrupts:
         """Runs between two instructions of the main thread, whatever that is doing."""
         self._count += 1
         if self._count >= 3 or (self._count == 2 and not self._noticed):
-            _write("stopped at once; what was running was left as it was")
-            os._exit(128 + number)
+            self._write("stopped at once; what was running was left as it was")
+            self._leave(128 + number)
         self._watch = threading.Timer(self._patience_seconds, self._tell_if_unnoticed)
         self._watch.daemon = True
         self._watch.start()
@@ -91,7 +98,7 @@ class Interrupts:
 
     def _tell_if_unnoticed(self) -> None:
         if not self._noticed:
-            _write("a tool or a plugin blocks the event loop; press Ctrl-C again to stop at once")
+            self._write("a tool or a plugin blocks the event loop; press Ctrl-C again to stop at once")
 
     def _notice(self, number: int) -> None:
         self._noticed += 1
@@ -112,7 +119,7 @@ class Interrupts:
 
     def _give_up(self) -> None:
         self._on_give_up()
-        os._exit(self.exit_status)
+        self._leave(self.exit_status)
 
 
 def _write(text: str) -> None:
