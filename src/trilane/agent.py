@@ -451,7 +451,7 @@ class Agent(Generic[D, O]):
         setup.path = ()
         setup.plugins = self.plugins
         setup.queues = get("queues")
-        setup.request = make_user_message(request)
+        setup.request = _make_user_message(request)
         setup.mode = "run"
         setup.session_id = get("session") or new_id()
         setup.settings = self._settings.merged(get("model_settings"))
@@ -482,7 +482,7 @@ _DEFAULT_LIMITS = Limits()
 _DEFAULT_SETTINGS = ModelSettings()
 
 
-def make_user_message(request: Request) -> UserMessage:
+def _make_user_message(request: Request) -> UserMessage:
     """The user message a request stands for.
 
     Raises:

@@ -51,7 +51,7 @@ class ProcessResult(Record):
     cut_bytes: int = 0
 
 
-class RunCore(Protocol):
+class _RunCore(Protocol):
     """What a context needs of the run behind it."""
 
     deps: Any
@@ -92,7 +92,7 @@ class History(MutableSequence[Message]):
 
     __slots__ = ("_core", "edited", "log")
 
-    def __init__(self, core: RunCore, log: list[Message]) -> None:
+    def __init__(self, core: _RunCore, log: list[Message]) -> None:
         self._core = core
         self.log = log
         self.edited = False
@@ -144,7 +144,7 @@ class RunContext(Generic[Dc]):
 
     __slots__ = ("_core",)
 
-    def __init__(self, core: RunCore) -> None:
+    def __init__(self, core: _RunCore) -> None:
         self._core = core
 
     @property
@@ -263,7 +263,7 @@ class ToolContext(RunContext[Dc]):
     __slots__ = ("attempt", "call", "key", "question_count")
     __trilane_tool_context__: ClassVar[bool] = True
 
-    def __init__(self, core: RunCore, call: ToolCall, key: str, attempt: int) -> None:
+    def __init__(self, core: _RunCore, call: ToolCall, key: str, attempt: int) -> None:
         super().__init__(core)
         self.call = call
         self.key = key

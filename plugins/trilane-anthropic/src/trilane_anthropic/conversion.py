@@ -17,7 +17,7 @@ from . import blocks
 from .blocks import Block
 from .names import CallIds, ToolNames
 
-__all__ = ["NOTHING_SAID", "SERVER_CALL", "SERVER_RESULT", "Conversation", "Turn", "convert"]
+__all__ = ["NOTHING_SAID", "SERVER_CALL", "SERVER_RESULT", "Conversation", "Role", "Turn", "convert"]
 
 #: Stands for a message of the user where the API insists on one.
 NOTHING_SAID = "(no message)"

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 __all__ = ["AnthropicSettings"]
 
-Seconds = Annotated[float, Field(gt=0)]
+_Seconds = Annotated[float, Field(gt=0)]
 
 
 class AnthropicSettings(BaseModel):
@@ -44,9 +44,9 @@ class AnthropicSettings(BaseModel):
     thinking: Literal["auto", "adaptive", "budget"] = "auto"
     structured: Literal["auto", "native", "tool"] = "auto"
     betas: tuple[str, ...] = ()
-    connect_seconds: Seconds = 10.0
-    first_byte_seconds: Seconds = 300.0
-    idle_seconds: Seconds = 120.0
-    total_seconds: Seconds | None = None
+    connect_seconds: _Seconds = 10.0
+    first_byte_seconds: _Seconds = 300.0
+    idle_seconds: _Seconds = 120.0
+    total_seconds: _Seconds | None = None
     max_retries: Annotated[int, Field(ge=0)] = 2
     max_retry_after_seconds: Annotated[float, Field(ge=0)] = 60.0

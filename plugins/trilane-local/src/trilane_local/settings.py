@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = ["LocalSettings"]
 
-Positive = Annotated[int, Field(gt=0)]
+_Positive = Annotated[int, Field(gt=0)]
 
 
 def _half_of_the_cores() -> int:
@@ -31,6 +31,6 @@ class LocalSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model_path: str = ""
-    context_tokens: Positive = 8192
-    threads: Positive = Field(default_factory=_half_of_the_cores)
-    max_output_tokens: Positive = 1024
+    context_tokens: _Positive = 8192
+    threads: _Positive = Field(default_factory=_half_of_the_cores)
+    max_output_tokens: _Positive = 1024

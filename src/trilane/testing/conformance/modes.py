@@ -15,7 +15,17 @@ from trilane.testing.leaks import LeakError, no_leaks
 from .evidence import Evidence, complaints, round_trips
 from .subject import ParentConversation, Subject
 
-__all__ = ["MODES", "check_blocking", "check_modes"]
+__all__ = [
+    "MODES",
+    "by_many",
+    "by_parent",
+    "by_run",
+    "by_runtime",
+    "by_stream",
+    "by_twice",
+    "check_blocking",
+    "check_modes",
+]
 
 REQUEST = "Please look into it."
 BLOCKING_SECONDS = 0.05

@@ -17,7 +17,7 @@ from trilane.testing.clock import run_virtual
 from .modes import REQUEST
 from .subject import Subject
 
-__all__ = ["check_neighbours"]
+__all__ = ["NeighbourError", "check_neighbours"]
 
 
 NAME = "neighbour"

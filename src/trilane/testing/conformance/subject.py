@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trilane.events import Question
     from trilane.tools import Tool
 
-__all__ = ["Conversation", "ParentConversation", "Subject"]
+__all__ = ["Conversation", "ParentConversation", "Subject", "approve", "broken", "echo", "subject_of"]
 
 ANSWER = "All is done."
 

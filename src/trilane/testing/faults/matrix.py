@@ -18,7 +18,7 @@ from .invariants import violations
 from .scenario import Scenario, all_scenarios
 from .stage import FAULTS, kind_of
 
-__all__ = ["Failure", "Report", "all_cases", "run_cases", "sample"]
+__all__ = ["Failure", "Report", "all_cases", "points", "run_cases", "sample", "scenarios_for"]
 
 GAPS = (1, 2, 5)  # await points between the two cancels of `cancel_twice`
 

@@ -13,7 +13,7 @@ from trilane.testing.models import ScriptStep
 
 from .stage import Stage
 
-__all__ = ["At", "Play", "Scenario", "ScriptedTool", "all_scenarios"]
+__all__ = ["At", "Mode", "Play", "Scenario", "ScriptedTool", "all_scenarios"]
 
 Mode: TypeAlias = Literal["stream", "run", "runtime", "sink"]
 

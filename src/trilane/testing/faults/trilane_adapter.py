@@ -19,7 +19,7 @@ from .plugins import Closer
 from .scenario import At, Play, Scenario, ScriptedTool
 from .stage import HOLD_SECONDS, Injected, Stage
 
-__all__ = ["GRACE_SECONDS", "LIMITS", "StageModel", "StageStore", "TrilaneAdapter"]
+__all__ = ["GRACE_SECONDS", "LIMITS", "StageModel", "StageStore", "TrilaneAdapter", "TrilaneSubject"]
 
 GRACE_SECONDS = 1.5
 LIMITS = Limits(run_seconds=60, model_seconds=20, store_seconds=4, reply_seconds=10)
