@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from time import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias, Union
 
 from ._records import Record, adapter
-from .errors import SessionConflictError
+from .errors import SessionBusyError, SessionConflictError, SessionError
 from .messages import (
     AssistantMessage,
     Effect,
@@ -23,6 +24,8 @@ from .messages import (
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
+
+    from .sessions import SearchHit, SessionInfo
 else:
     JsonValue = "JsonValue"
 
@@ -31,6 +34,7 @@ __all__ = [
     "CallStarted",
     "DamagedRecord",
     "InMemoryStore",
+    "KnownRecord",
     "Lease",
     "MessageHidden",
     "MessageStored",
@@ -378,24 +382,31 @@ class _MemoryLease:
         self.session = session
         self.is_valid = True
 
+    def invalidate(self) -> None:
+        """Nothing more is written under it."""
+        self.is_valid = False
+
 
 class _MemorySession:
-    __slots__ = ("records", "view")
+    __slots__ = ("created", "forked_from", "records", "title", "updated", "view")
 
     def __init__(self) -> None:
         self.records: list[SessionRecord] = []
         self.view = SessionView()
+        self.created = self.updated = 0.0
+        self.title = self.forked_from = ""
 
 
 class InMemoryStore:
     """Sessions in this process's memory: the default store.
 
-    It needs no leases, for the claim that every run makes on its session within the process is enough, and it
-    appends without waiting (`append_now`), which spares a run its shields and time limits around every write.
+    A run takes no lease here, for the claim that every run makes on its session within the process is enough, and it
+    appends without waiting (`append_now`), which spares it the shields and time limits around every write.
     """
 
     def __init__(self) -> None:
         self._sessions: dict[str, _MemorySession] = {}
+        self._leases: dict[str, _MemoryLease] = {}
 
     def sessions(self) -> tuple[str, ...]:
         """Ids of all sessions, oldest first."""
@@ -407,12 +418,19 @@ class InMemoryStore:
 
     @asynccontextmanager
     async def lease(self, session: str, *, ttl_seconds: float) -> AsyncIterator[Lease]:
-        """The right to append to `session`."""
-        lease = _MemoryLease(session)
+        """The right to append to `session`. It does not run out: whoever holds it is in this process.
+
+        Raises:
+            SessionBusyError: somebody has it.
+        """
+        if session in self._leases:
+            raise SessionBusyError(f"session {session!r} is leased by another user of this store; wait for it")
+        lease = self._leases[session] = _MemoryLease(session)
         try:
             yield lease
         finally:
             lease.is_valid = False
+            del self._leases[session]
 
     async def load(self, session: str, *, after: int = 0, limit: int | None = None) -> SessionPage:
         """Records `after` a version, at most `limit`."""
@@ -429,7 +447,7 @@ class InMemoryStore:
         Raises:
             SessionConflictError: the session has another version, or the lease is not valid any more.
         """
-        if not lease.is_valid:
+        if not lease.is_valid or lease.session != session:
             raise SessionConflictError(f"session {session!r}: the lease is not valid any more; nothing was written")
         version = self.append_now(session, records, expected_version=expected_version)
         view = self._sessions[session].view
@@ -467,8 +485,92 @@ class InMemoryStore:
                 f"session {session!r} has version {len(stored)}, not {expected_version}: somebody else wrote to it. "
                 "Nothing was written; load it again."
             )
+        found.updated = time()
+        if not stored:
+            found.created = found.updated
         stored.extend(records)
         return len(stored)
+
+    # ---- what `sessions.py` describes --------------------------------------------------------------------------------
+
+    async def list_sessions(self, *, limit: int | None = None, offset: int = 0) -> Sequence[SessionInfo]:
+        """Sessions, the one written to last first."""
+        end = None if limit is None else offset + limit
+        return [self._info(session, found) for session, found in self._newest_first()[offset:end]]
+
+    async def session_info(self, session: str) -> SessionInfo | None:
+        """One session; None if there is none of that id."""
+        found = self._sessions.get(session)
+        return None if found is None or not found.records else self._info(session, found)
+
+    async def search_sessions(self, text: str, *, limit: int = 50) -> Sequence[SearchHit]:
+        """Messages and tool results that contain `text`, in either case of its letters."""
+        from .sessions import hits_in
+
+        hits: list[SearchHit] = []
+        for session, found in self._newest_first():
+            for position, record in enumerate(found.records, 1):
+                hits += hits_in(record, text, session=session, title=found.title, position=position)
+                if len(hits) >= limit:
+                    return hits[:limit]
+        return hits
+
+    async def rename_session(self, session: str, title: str) -> None:
+        """Name a session.
+
+        Raises:
+            SessionError: there is no such session.
+        """
+        self._existing(session).title = title
+
+    async def copy_session(self, session: str, new_session: str, *, version: int) -> None:
+        """Make `new_session` of the first `version` records of `session`.
+
+        Raises:
+            SessionError: there is no such session, or one of the new id already.
+        """
+        source = self._existing(session)
+        taken = self._sessions.get(new_session)
+        if taken is not None and taken.records:
+            raise SessionError(f"there is a session {new_session!r} already; choose another id")
+        self.append_now(new_session, source.records[:version], expected_version=0)
+        self._sessions[new_session].forked_from = session
+        self.reload_now(new_session)
+
+    async def delete_session(self, session: str) -> bool:
+        """Forget a session; False if there was none.
+
+        Raises:
+            SessionBusyError: somebody has its lease.
+        """
+        if session in self._leases:
+            raise SessionBusyError(f"session {session!r} is in use; stop its run first")
+        return self.delete(session)
+
+    def _newest_first(self) -> list[tuple[str, _MemorySession]]:
+        written = [(session, found) for session, found in self._sessions.items() if found.records]
+        return sorted(written, key=lambda item: item[1].updated, reverse=True)
+
+    def _existing(self, session: str) -> _MemorySession:
+        found = self._sessions.get(session)
+        if found is None or not found.records:
+            raise SessionError(f"there is no session {session!r}")
+        return found
+
+    def _info(self, session: str, found: _MemorySession) -> SessionInfo:
+        from datetime import UTC, datetime
+
+        from .sessions import SessionInfo, preview_of
+
+        return SessionInfo(
+            id=session,
+            title=found.title,
+            version=len(found.records),
+            created=datetime.fromtimestamp(found.created, UTC),
+            updated=datetime.fromtimestamp(found.updated, UTC),
+            preview=preview_of(found.records),
+            forked_from=found.forked_from,
+        )
 
     def __reduce__(self) -> Any:
         raise TypeError("an InMemoryStore lives in its process and cannot be pickled or copied; share it by reference")
