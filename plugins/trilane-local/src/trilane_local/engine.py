@@ -6,6 +6,7 @@ reaches an event loop is in `handoff.py`.
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping
@@ -50,6 +51,7 @@ class Engine:
         parameters.verbosity = -1
         parameters.prefill_assistant = False
         parameters.ui = parameters.endpoint_slots = parameters.endpoint_props = False
+        parameters.endpoint_metrics = True
         parameters.api_keys = [self.api_key]
         try:
             self._server: Any = xllamacpp.Server(parameters)
@@ -68,6 +70,11 @@ class Engine:
             ValueError: the engine does not take the request.
         """
         self._server.handle_chat_completions({**request, "stream": True}, take)
+
+    def running(self) -> int:
+        """How many answers are being generated."""
+        found = re.search(r"^llamacpp:requests_processing (\d+)", str(self._server.handle_metrics()), re.MULTILINE)
+        return int(found[1]) if found else 0
 
 
 _engines: WeakValueDictionary[tuple[Path, int, int], Engine] = WeakValueDictionary()
@@ -137,6 +144,14 @@ class LocalServer:
             RuntimeError: outside the `with`.
         """
         return self._running().api_key
+
+    def running(self) -> int:
+        """How many answers are being generated.
+
+        Raises:
+            RuntimeError: outside the `with`.
+        """
+        return self._running().running()
 
     def _running(self) -> Engine:
         if self._engine is None:

