@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from ._records import Record
 from .errors import SessionError
@@ -38,7 +38,6 @@ __all__ = [
     "pages",
     "preview_of",
     "record_texts",
-    "view_pages",
 ]
 
 PAGE = 500  # records that are read at a time where all are wanted
@@ -194,22 +193,42 @@ class CanBackUp(Protocol):
         ...
 
 
-async def pages(store: SessionStore, session: str, *, after: int = 0) -> AsyncIterator[SessionPage]:
-    """The records of a session, some at a time, so that a long one need not fit into memory."""
-    while True:
-        page = await store.load(session, after=after, limit=PAGE)
-        if page.records or after == 0:
-            yield page
-        after += len(page.records)
-        if not page.records or after >= page.version:
-            return
+def pages(store: SessionStore, session: str, *, after: int = 0, view: bool = False) -> AsyncIterator[SessionPage]:
+    """The records of a session, some at a time, so that a long one need not fit into memory: `async for page in ...`.
+
+    Args:
+        store: Where it is.
+        session: Its id.
+        after: The version to begin after.
+        view: True to begin, where the store can tell, at the last compaction: that suffices to know what models see.
+    """
+    return _Pages(store, session, after, view)
 
 
-async def view_pages(store: SessionStore, session: str) -> AsyncIterator[SessionPage]:
-    """The records that suffice to know what models see: from the last compaction on, where the store can tell."""
-    start = await store.view_start(session) if isinstance(store, CanSkip) else 0
-    async for page in pages(store, session, after=start):
-        yield page
+class _Pages:
+    """Not a generator: one that is left early would have to be closed."""
+
+    def __init__(self, store: SessionStore, session: str, after: int, view: bool) -> None:
+        self._store = store
+        self._session = session
+        self._after = after
+        self._finds_start = view and isinstance(store, CanSkip)
+        self._over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionPage:
+        if self._over:
+            raise StopAsyncIteration
+        if self._finds_start:
+            self._finds_start = False
+            assert isinstance(self._store, CanSkip)
+            self._after = await self._store.view_start(self._session)
+        page = await self._store.load(self._session, after=self._after, limit=PAGE)
+        self._after += len(page.records)
+        self._over = not page.records or self._after >= page.version
+        return page
 
 
 def known_of(record: SessionRecord) -> KnownRecord | None:
