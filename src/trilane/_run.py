@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from typing_extensions import TypeVar
 
 from ._asking import answerer_of, root_of
-from ._backend import new_waiter
+from ._backend import checkpoint_if_cancelled, new_waiter
 from ._core import Core, RunSetup
 from ._main import LeaseKeeper, end_run, run_main
 from ._resume import prepare
@@ -243,11 +243,14 @@ class RunStream(Generic[Oc]):
             try:
                 await sink.publish(event)
             except EventSinkClosed as error:
+                await checkpoint_if_cancelled()  # one cancel may have ended the writer and be on its way here, too
                 core.queue.fail_now(error)
                 while not core.finished:
                     waiter = new_waiter()
                     core.end_waiters.append(waiter)
                     await waiter.wait()
+                if core.cause is not error:
+                    raise  # the run had ended before: its status stands, and the caller must know
                 return self.result
         await sink.wait()
         if sink.error is not None:

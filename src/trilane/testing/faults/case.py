@@ -146,7 +146,12 @@ class _Driver:
 
 def _new(before: Any) -> list[tuple[str, str]]:
     now = snapshot()
-    return [(kind, text) for kind, things in now.items() for key, text in things.items() if key not in before[kind]]
+    return [
+        (kind, text)
+        for kind, things in now.items()
+        for key, text in things.items()
+        if key not in before[kind] and f"{__name__}." not in text  # tasks of the harness itself
+    ]
 
 
 # ---- asyncio ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from trilane import CompactedHistory, RetryModel, SendBack, hookimpl
 
 from .stage import Stage
 
-__all__ = ["Closer", "Compactor", "EveryHook", "Retrier", "SendsBack"]
+__all__ = ["Closer", "Compactor", "EveryHook", "Listener", "Retrier", "SendsBack"]
 
 
 class Closer:
@@ -21,7 +21,7 @@ class Closer:
     @hookimpl
     async def close_run(self, run: Any, status: str) -> None:
         """The run is closed."""
-        self.stage.closed[self.name] += 1
+        self.stage.closed[self.name, run.run_id] += 1
         self.stage.ended.append(status)
         self.stage.begin("hook.close_run")
         await self.stage.call("hook.close_run")

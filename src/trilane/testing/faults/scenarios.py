@@ -16,7 +16,7 @@ from .scenario import Play, Scenario
 from .stage import EVENT_FAULTS, Stage
 from .tools import asking, broken, deaf, hanging, process, threaded, worker
 
-__all__ = ["SCENARIOS"]
+__all__ = ["SCENARIOS", "scenario"]
 
 _found: dict[str, Scenario] = {}
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType(_found)
@@ -32,6 +32,12 @@ def scenario(name: str, *needs: str, **options: Any) -> Callable[[Callable[[Stag
         skip = frozenset(options.pop("skip", ()))
         if options.get("mode") in ("run", "sink"):
             skip |= _NO_EVENTS
+        if options.get("mode") == "sink":
+            skip |= {
+                "interrupt",
+                "generator_exit",
+                "fake_cancel",
+            }  # they would end the writer's task, which is the program's own
         if options.get("mode") == "run":
             skip |= _NO_HANDLE
         if options.get("mode") != "runtime":

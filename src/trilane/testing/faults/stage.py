@@ -12,7 +12,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-__all__ = ["CALL_FAULTS", "EVENT_FAULTS", "FAULTS", "STEP_FAULTS", "Injected", "PointKind", "Stage", "Work"]
+__all__ = [
+    "CALL_FAULTS",
+    "EVENT_FAULTS",
+    "FAULTS",
+    "STEP_FAULTS",
+    "Injected",
+    "PointKind",
+    "Stage",
+    "ToolTrace",
+    "Work",
+    "kind_of",
+]
 
 PointKind: TypeAlias = Literal["call", "step", "event"]
 """Points of three kinds: an awaited call of scripted code, a suspension of any task, an event the consumer holds."""
@@ -96,7 +107,7 @@ class Stage:
         injected: The exception that was raised, if any.
         work: Everything that began, in order.
         tools: What each tool call did, by its id.
-        closed: How often each plugin was told to close a run.
+        closed: How often each plugin was told to close each run, by its name and the run's id.
     """
 
     fault: str = ""
@@ -122,7 +133,7 @@ class Stage:
     over: bool = False
     work: list[Work] = field(default_factory=list)
     tools: dict[str, ToolTrace] = field(default_factory=dict)
-    closed: Counter[str] = field(default_factory=Counter)
+    closed: Counter[tuple[str, str]] = field(default_factory=Counter)
     ended: list[str] = field(default_factory=list)
 
     # ---- from scripted code --------------------------------------------------------------------------------------
