@@ -64,7 +64,7 @@ async def run_child(
 
 
 def _relay(parent: Core, path: tuple[str, ...], event: Event) -> None:
-    """Show an event of a child. One of a grandchild is unwrapped, and counted by the root only: no run skips a number."""
+    """Show an event of a child. One of a grandchild is unwrapped, and counted by the root only: no run skips one."""
     seq = parent.seq
     if event.type == "child_event":
         parent.produce(ChildEvent, path=event.path, event=event.event)

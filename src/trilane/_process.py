@@ -77,9 +77,7 @@ async def run_process(
             await process.wait()
         timed_out = scope.cancelled_caught
     finally:
-        with anyio.CancelScope(shield=True):
-            await _end(process)
-            await process.aclose()
+        await _end(process)
     return ProcessResult(
         returncode=process.returncode if process.returncode is not None else -signal.SIGKILL,
         stdout=out.text(),
@@ -137,17 +135,35 @@ async def _communicate(
 
 
 async def _end(process: Process) -> None:
-    """Kill what is left of the group, and reap the program."""
-    import anyio
-
+    """Kill what is left of the group, and reap the program, through further cancels."""
+    cancelled: BaseException | None = None
     running = process.returncode is None
     _signal_group(process, signal.SIGTERM)
     if running:
-        with anyio.move_on_after(END_SECONDS):
-            await process.wait()
+        cancelled = await _through_cancels(process.wait, END_SECONDS)
     _signal_group(process, getattr(signal, "SIGKILL", signal.SIGTERM))
-    if process.returncode is None:
-        await process.wait()
+    cancelled = await _through_cancels(process.aclose, END_SECONDS) or cancelled
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _through_cancels(function: Callable[[], Awaitable[object]], seconds: float) -> BaseException | None:
+    """Await `function()` for so long at most, and return the cancel that arrived meanwhile, if one did.
+
+    On trio the shield keeps cancels out. On asyncio it keeps those of scopes out, but a run cancels its tasks natively,
+    and more than once where one takes its time.
+    """
+    import anyio
+
+    cancelled: BaseException | None = None
+    until = anyio.current_time() + seconds
+    while True:
+        try:
+            with anyio.move_on_after(until - anyio.current_time(), shield=True):
+                await function()
+            return cancelled
+        except anyio.get_cancelled_exc_class() as error:
+            cancelled = error
 
 
 def _signal_group(process: Process, number: int) -> None:
