@@ -67,8 +67,11 @@ class Assembly:
         "_fast_index",
         "_fast_kind",
         "_fast_texts",
+        "_next_index",
         "_open",
         "_pieces",
+        "_shown_calls",
+        "_shown_index",
         "_shown_open",
         "closed",
         "failure",
@@ -85,6 +88,10 @@ class Assembly:
         self._pieces: list[_Piece] = []
         self._open: _Piece | None = None
         self._shown_open: tuple[str, int] | None = None  # the text or reasoning segment the caller sees open
+        # Models may give an index twice; the caller is told which part of the message it is, counted from 0.
+        self._shown_index = 0  # of the segment that is open
+        self._next_index = 0
+        self._shown_calls: dict[int, tuple[str, int]] = {}  # the model's index -> id of the call, its index here
         self._carry = ""  # half a surrogate pair whose other half is still to come
         # Set while a text or reasoning part is open that no hook looks at, see `emit`.
         self._fast_kind = ""
@@ -127,7 +134,7 @@ class Assembly:
                 session_id=core.session_id,
                 phase=core.state._phase,
                 message_id=self.message_id,
-                index=delta.index,
+                index=self._shown_index,
                 text=text,
             )
             clock = current_clock.get()
@@ -211,7 +218,7 @@ class Assembly:
             core.produce(
                 ToolCallDelta,
                 message_id=self.message_id,
-                index=delta.index,
+                index=self._index_of_call(delta),
                 call_id=delta.call_id,
                 name=delta.name,
                 arguments=delta.text,
@@ -220,21 +227,35 @@ class Assembly:
         if self._shown_open != (kind, delta.index):
             self._close_shown()
             self._shown_open = (kind, delta.index)
+            self._shown_index = self._new_index()
             started = TextStarted if kind == "text" else ReasoningStarted
-            core.produce(started, message_id=self.message_id, index=delta.index)
+            core.produce(started, message_id=self.message_id, index=self._shown_index)
         event = TextDelta if kind == "text" else ReasoningDelta
-        core.produce(event, message_id=self.message_id, index=delta.index, text=delta.text)
+        core.produce(event, message_id=self.message_id, index=self._shown_index, text=delta.text)
         if not core.hooks.on_delta and self._open is not None and not self._carry:
             self._fast_kind, self._fast_index, self._fast_event = kind, delta.index, maker(event)
             self._fast_texts = self._open.texts
 
+    def _new_index(self) -> int:
+        index = self._next_index
+        self._next_index = index + 1
+        return index
+
+    def _index_of_call(self, delta: Delta) -> int:
+        known = self._shown_calls.get(delta.index)
+        if known is not None and not (delta.call_id and known[0] and delta.call_id != known[0]):
+            return known[1]
+        index = self._new_index()
+        self._shown_calls[delta.index] = (delta.call_id, index)
+        return index
+
     def _close_shown(self) -> None:
         self._fast_kind = ""
         if self._shown_open is not None:
-            kind, index = self._shown_open
+            kind = self._shown_open[0]
             self._shown_open = None
             completed = TextCompleted if kind == "text" else ReasoningCompleted
-            self._core.produce(completed, message_id=self.message_id, index=index)
+            self._core.produce(completed, message_id=self.message_id, index=self._shown_index)
 
     def _show_filtered(self, delta: Delta, *, final: bool = False) -> None:
         """Let `on_delta` hooks decide what is shown."""
@@ -410,6 +431,13 @@ def _cleaned(part: AssistantPart) -> AssistantPart:
     if isinstance(part, (TextPart, ReasoningPart)):
         text = clean_text(part.text)
         return part if text is part.text else part.replace(text=text)
+    if isinstance(part, ToolCallPart):
+        from .tools.arguments import clean_json
+
+        call = part.call
+        arguments, raw, name = clean_json(dict(call.arguments)), clean_text(call.raw), clean_text(call.name)
+        if arguments != call.arguments or raw != call.raw or name != call.name:
+            return part.replace(call=call.replace(arguments=arguments, raw=raw, name=name))
     return part
 
 

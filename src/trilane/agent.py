@@ -492,7 +492,9 @@ def _make_user_message(request: Request) -> UserMessage:
         if not request.parts:
             raise ConfigError("the request is empty; a UserMessage needs at least one part")
         return request
-    items: Sequence[Any] = [request] if isinstance(request, str) else request
+    items: Sequence[Any] = [request] if isinstance(request, (str, *_MEDIA)) else request
+    if isinstance(items, (bytes, bytearray)) or not isinstance(items, Sequence):
+        raise ConfigError(f"a request is text, media, or a sequence of both; not {type(request).__name__}")
     parts: list[Any] = []
     for item in items:
         if isinstance(item, str):
