@@ -9,7 +9,7 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,7 @@ def _raising(run: Any) -> None:
 
 
 def _blocking(run: Any) -> None:
-    time.sleep(0.2)
+    threading.Event().wait(0.2)
 
 
 FAULTS: dict[str, tuple[Callable[[Any], Awaitable[None] | None], type[BaseException]]] = {

@@ -131,7 +131,7 @@ def test_a_plain_function_that_blocks() -> None:
     class Blocking:
         @hookimpl
         def before_run(self, run: RunContext[Any]) -> None:
-            time.sleep(0.06)
+            threading.Event().wait(0.06)
 
     (found,) = check_plugin(Blocking, without=only("blocking"))
     assert "before_run holds the event loop up for 0.0" in found
@@ -187,8 +187,8 @@ def test_a_plugin_that_keeps_a_cancel_waiting() -> None:
             try:
                 return await call_next(request)
             finally:
-                with anyio.CancelScope(shield=True):
-                    await anyio.sleep(20)
+                with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 20):
+                    await anyio.sleep_forever()
 
     found = check_plugin(Lingering, without=only("schedules"))
     assert found == ["schedules: cancelled in pause 1 on trio: the run ended 20 s after the cancel"]

@@ -68,15 +68,16 @@ def order_command(
 @reported
 def doctor_command(
     plugin: _Blocked = None,
-    trial: Annotated[
-        bool, typer.Option("--run/--no-run", help="Make a trial run, with a made-up model and no network.")
-    ] = True,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Leave out the trial run.")] = False,
 ) -> None:
-    """Load every plugin, make a trial run, and say what is wrong. Exit status: 0 all is well, 1 something is not."""
+    """Load every plugin, make a trial run with a made-up model and no network, and say what is wrong.
+
+    Exit status: 0 all is well, 1 something is not.
+    """
     from .doctor import examine
     from .registry import load_registry
 
-    findings = examine(load_registry(tuple(plugin or ())), with_run=trial)
+    findings = examine(load_registry(tuple(plugin or ())), with_run=not no_run)
     _print(findings.lines())
     raise typer.Exit(0 if findings.is_well else 1)
 

@@ -15,30 +15,20 @@ from trilane.testing.leaks import LeakError, no_leaks
 from .evidence import Evidence, complaints, round_trips
 from .subject import ParentConversation, Subject
 
-__all__ = [
-    "MODES",
-    "by_many",
-    "by_parent",
-    "by_run",
-    "by_runtime",
-    "by_stream",
-    "by_twice",
-    "check_blocking",
-    "check_modes",
-]
+__all__ = ["MODES", "check_blocking", "check_modes"]
 
 REQUEST = "Please look into it."
 BLOCKING_SECONDS = 0.05
 
 
-async def by_run(subject: Subject, evidence: Evidence) -> None:
+async def _by_run(subject: Subject, evidence: Evidence) -> None:
     """`await agent.run(...)`."""
     agent = subject.agent()
     await _keep(evidence, agent.run(REQUEST, **subject.options))
     evidence.requests = agent.model.requests  # type: ignore[union-attr]
 
 
-async def by_stream(subject: Subject, evidence: Evidence) -> None:
+async def _by_stream(subject: Subject, evidence: Evidence) -> None:
     """`async with agent.stream(...)`."""
     agent = subject.agent()
     async with agent.stream(REQUEST, **subject.options) as run:
@@ -50,7 +40,7 @@ async def by_stream(subject: Subject, evidence: Evidence) -> None:
     evidence.result = run.result
 
 
-async def by_runtime(subject: Subject, evidence: Evidence) -> None:
+async def _by_runtime(subject: Subject, evidence: Evidence) -> None:
     """`rt.stream(...)` of a runtime."""
     agent = subject.agent()
     async with agent.runtime() as runtime:
@@ -63,7 +53,7 @@ async def by_runtime(subject: Subject, evidence: Evidence) -> None:
         evidence.result = run.result
 
 
-async def by_parent(subject: Subject, evidence: Evidence) -> None:
+async def _by_parent(subject: Subject, evidence: Evidence) -> None:
     """As the child of another agent's run."""
     child = subject.agent()
     deps = subject.options.get("deps")
@@ -73,7 +63,7 @@ async def by_parent(subject: Subject, evidence: Evidence) -> None:
     await _keep(evidence, parent.run(REQUEST, **options))
 
 
-async def by_twice(subject: Subject, evidence: Evidence) -> None:
+async def _by_twice(subject: Subject, evidence: Evidence) -> None:
     """Two runs in one session; the evidence is of the second."""
     agent = subject.agent()
     options = {"session": "twice", **subject.options}
@@ -82,7 +72,7 @@ async def by_twice(subject: Subject, evidence: Evidence) -> None:
         await _keep(evidence, agent.run(REQUEST, **options))
 
 
-async def by_many(subject: Subject, evidence: Evidence) -> None:
+async def _by_many(subject: Subject, evidence: Evidence) -> None:
     """Five runs at once with one plugin; the evidence is of the last."""
     agent = subject.agent()
     everything = [Evidence(label=evidence.label) for _ in range(5)]
@@ -96,12 +86,12 @@ async def by_many(subject: Subject, evidence: Evidence) -> None:
 
 
 MODES: dict[str, Callable[[Subject, Evidence], Awaitable[None]]] = {
-    "run": by_run,
-    "stream": by_stream,
-    "runtime": by_runtime,
-    "nested agent": by_parent,
-    "two runs in a session": by_twice,
-    "five runs at once": by_many,
+    "run": _by_run,
+    "stream": _by_stream,
+    "runtime": _by_runtime,
+    "nested agent": _by_parent,
+    "two runs in a session": _by_twice,
+    "five runs at once": _by_many,
 }
 
 

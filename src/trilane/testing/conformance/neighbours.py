@@ -17,13 +17,13 @@ from trilane.testing.clock import run_virtual
 from .modes import REQUEST
 from .subject import Subject
 
-__all__ = ["NeighbourError", "check_neighbours"]
+__all__ = ["check_neighbours"]
 
 
 NAME = "neighbour"
 
 
-class NeighbourError(Exception):
+class _NeighbourError(Exception):
     """What the neighbour raises."""
 
 
@@ -55,7 +55,7 @@ def _with_each(subject: Subject) -> Iterator[str]:
 def _neighbour(hook: str, place: str, what: str, name: str) -> object:
     def act(run: Any) -> None:
         if what == "raises":
-            raise NeighbourError("on purpose")
+            raise _NeighbourError("on purpose")
         run.stop("on purpose")
 
     if HOOKS[hook].mode == "around":
@@ -84,7 +84,7 @@ async def _play(subject: Subject, neighbour: object) -> list[str]:
         try:
             async for _ in run:
                 pass
-        except (RunError, NeighbourError):
+        except (RunError, _NeighbourError):
             pass
         except Exception as error:
             found.append(f"the run failed with {type(error).__name__}: {error}")

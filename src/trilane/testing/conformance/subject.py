@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from trilane.events import Question
     from trilane.tools import Tool
 
-__all__ = ["Conversation", "ParentConversation", "Subject", "approve", "broken", "echo", "subject_of"]
+__all__ = ["Conversation", "ParentConversation", "Subject", "subject_of"]
 
 ANSWER = "All is done."
 
 
-@tool(effect="read")
-async def echo(text: str) -> str:
+@tool(name="echo", effect="read")
+async def _echo(text: str) -> str:
     """Say a text again.
 
     Args:
@@ -40,8 +40,8 @@ async def echo(text: str) -> str:
     return f"echo: {text}"
 
 
-@tool(effect="read")
-async def broken() -> str:
+@tool(name="broken", effect="read")
+async def _broken() -> str:
     """Fail."""
     raise ValueError("this tool always fails")
 
@@ -96,7 +96,7 @@ class ParentConversation(Conversation):
         return Step(calls=[ToolCall(id="child", name="child", arguments={"request": "Look into it."})])
 
 
-async def approve(question: Question) -> JsonValue:
+async def _approve(question: Question) -> JsonValue:
     """Says yes to approvals and to everything else."""
     return {"approve": True} if question.kind == "approval" else "yes"
 
@@ -128,9 +128,9 @@ class Subject:
         return Agent(
             Conversation(self.calls, pause),
             name="conformance",
-            tools=[echo, broken, *self.tools],
+            tools=[_echo, _broken, *self.tools],
             plugins=[plugin if plugin is not None else self.make()],
-            answer=approve,
+            answer=_approve,
         )
 
     @property
