@@ -91,6 +91,19 @@ async def test_empty_replies_are_asked_again_with_a_note_that_is_in_no_history()
     assert [len(request.messages) for request in model.requests] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("blank", [" ", "\n\n", "\u00a0\t"])
+async def test_a_reply_of_blanks_is_an_empty_one(blank: str) -> None:
+    model = ScriptedModel(blank, "At last.")
+    async with Agent(model).stream("Go") as run:
+        events = await record(run)
+    events.check()
+    assert run.result.output == "At last."
+    assert [message.text for message in run.result.messages] == ["Go", "At last."]
+    assert [len(request.messages) for request in model.requests] == [1, 1]
+    with pytest.raises(EmptyReplyError):
+        await Agent(ScriptedModel(blank)).run("Go", limits=Limits(empty_replies=0))
+
+
 async def test_empty_replies_have_an_end() -> None:
     agent = Agent(ScriptedModel("", "", ""))
     with pytest.raises(EmptyReplyError, match="answered with nothing 3 times") as caught:

@@ -189,7 +189,7 @@ class MessageStarted(AgentEvent):
 
 
 class TextStarted(AgentEvent):
-    """A text part begins."""
+    """A text part begins; `index` says which part of its message it is, counted from 0."""
 
     type: Literal["text_started"] = "text_started"
     message_id: str
@@ -215,7 +215,7 @@ class TextCompleted(AgentEvent):
 
 
 class ReasoningStarted(AgentEvent):
-    """A reasoning part begins."""
+    """A reasoning part begins; `index` says which part of its message it is, counted from 0."""
 
     type: Literal["reasoning_started"] = "reasoning_started"
     message_id: str
@@ -241,7 +241,10 @@ class ReasoningCompleted(AgentEvent):
 
 
 class ToolCallDelta(AgentEvent):
-    """More of the JSON text of a call's arguments. The finished call is in `MessageCompleted`."""
+    """More of the JSON text of a call's arguments; the part of each call has its own `index`.
+
+    The finished call is in `MessageCompleted`.
+    """
 
     type: Literal["tool_call_delta"] = "tool_call_delta"
     milestone: bool = False

@@ -168,7 +168,7 @@ async def test_hooks_of_a_run_that_fails() -> None:
 CANCELLED = """\
 running_tool before_tool look
 running_tool around_tool look
-running_tool after_tool ('look', 'ok')
+running_tool after_tool ('look', 'not_started')
 cancelled on_cancel enough
 cancelled close_run cancelled
 """
