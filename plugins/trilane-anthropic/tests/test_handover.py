@@ -11,6 +11,8 @@ from trilane.messages import ImagePart
 from trilane.models import Model
 from trilane.testing.wire import Reply, Think, WireServer, call, check_request
 from trilane_anthropic import AnthropicModel
+
+pytest.importorskip("trilane_openai")  # each plugin is also tested alone
 from trilane_openai import OpenAIModel
 
 

