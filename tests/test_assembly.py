@@ -33,7 +33,7 @@ async def played(deltas: Sequence[Delta], plugins: Sequence[Any] = ()) -> tuple[
 
 def parts(events: EventRecorder) -> list[tuple[str, int]]:
     """Type and index of everything the first message was shown with, up to its end."""
-    end = events.types().index("message_completed")
+    end = [event.type for event in events.events].index("message_completed")
     return [(event.type, event.index) for event in events.events[:end] if hasattr(event, "index")]
 
 
