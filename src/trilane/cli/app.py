@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
+from .chat import chat_command
 from .console import reported
 from .groups import RootGroup
 from .plugins import plugins_app
@@ -44,6 +45,7 @@ def _root(
 
 
 app.command("run")(reported(run_command))
+app.command("chat")(reported(chat_command))
 app.add_typer(plugins_app, name="plugins")
 app.command("schema")(reported(schema_command))
 

@@ -7,8 +7,17 @@ from dataclasses import dataclass
 
 __all__ = ["ModelChoice", "choose_model"]
 
-#: Environment variable that holds a key, and the provider plugin that can use it; the first that fits is taken.
-_KEYS = (("OPENAI_API_KEY", "openai"), ("ANTHROPIC_API_KEY", "anthropic"))
+#: Environment variable that holds a key, the provider plugin that can use it, and the model that is then taken; the
+#: first that fits. Without a model one has to be named, and what to write is said.
+_KEYS = (
+    ("OPENAI_API_KEY", "openai", "openai"),
+    ("ANTHROPIC_API_KEY", "anthropic", "anthropic"),
+    ("DEEPSEEK_API_KEY", "openai", "openai:deepseek"),
+    ("MISTRAL_API_KEY", "openai", "openai:mistral"),
+    ("GROQ_API_KEY", "openai", ""),
+    ("OPENROUTER_API_KEY", "openai", ""),
+    ("AZURE_OPENAI_API_KEY", "openai", ""),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +36,7 @@ class ModelChoice:
 
 
 def choose_model(option: str, environ: Mapping[str, str], plugins: Collection[str]) -> ModelChoice:
-    """The option, then `TRILANE_MODEL`, then a provider whose key is set and whose plugin is installed, then `offline`.
+    """The option, then `TRILANE_MODEL`, then a provider whose key is set and whose plugin is installed, else `offline`.
 
     Args:
         option: What `--model` said, empty if nothing.
@@ -38,13 +47,18 @@ def choose_model(option: str, environ: Mapping[str, str], plugins: Collection[st
         return ModelChoice(option, "--model says so")
     if environ.get("TRILANE_MODEL"):
         return ModelChoice(environ["TRILANE_MODEL"], "TRILANE_MODEL says so")
-    missing = []
-    for variable, provider in _KEYS:
+    remarks = []
+    for variable, provider, model in _KEYS:
         if not environ.get(variable):
             continue
-        if provider in plugins:
-            return ModelChoice(provider, f"{variable} is set and the plugin {provider!r} is installed")
-        missing.append(f"{variable} is set, but no plugin {provider!r} is installed (pip install trilane-{provider})")
-    if missing:
-        return ModelChoice("offline", "; ".join(missing))
+        if provider not in plugins:
+            cure = f"no plugin {provider!r} is installed (pip install trilane-{provider})"
+            remarks.append(f"{variable} is set, but {cure}")
+        elif model:
+            return ModelChoice(model, f"{variable} is set and the plugin {provider!r} is installed")
+        else:
+            preset = variable.partition("_")[0].lower()
+            remarks.append(f"{variable} is set, but a model must be named (--model {provider}:{preset}/NAME)")
+    if remarks:
+        return ModelChoice("offline", "; ".join(remarks))
     return ModelChoice("offline", "no model was named and no provider's key is set", is_default=True)

@@ -30,7 +30,7 @@ class Interrupts:
     second closes at once and gives up `last_seconds` later whatever has not ended by then; if the loop has not even
     noticed the first one, or at the third, the process ends there and then.
 
-    `write` and `leave` write to the terminal and end the process: past all buffers, and from a signal handler or another
+    `write` and `leave` write to the terminal and end the process: past all buffers, from a signal handler or another
     thread.
 
     Attributes:

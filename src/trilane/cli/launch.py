@@ -20,7 +20,7 @@ from .rendering import JsonRenderer, PlainRenderer, Renderer
 if TYPE_CHECKING:
     from trilane.agent import Agent
 
-__all__ = ["Launch", "launch"]
+__all__ = ["Launch", "OwnStdout", "launch", "make_agent", "set_root"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,10 +51,10 @@ def launch(options: Launch) -> int:
     try:
         text = _request_text(options.request)
         blocked = blocked_names(options.plugin_options)
-        _set_root(options.root)
+        set_root(options.root)
         encoding = "utf-8" if options.json_lines else sys.stdout.encoding
         with (
-            _OwnStdout(separate=options.json_lines or not sys.stdout.isatty(), encoding=encoding) as out,
+            OwnStdout(separate=options.json_lines or not sys.stdout.isatty(), encoding=encoding) as out,
             logging_to(say),
         ):
             return _work(text, blocked, options, out)
@@ -67,9 +67,9 @@ def launch(options: Launch) -> int:
 def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) -> int:
     import asyncio
 
-    agent, choice = _agent(options.model, blocked)
+    agent, choice = make_agent(options.model, blocked)
     renderer = _renderer(out, options)
-    if options.verbose or not choice.is_default:
+    if options.verbose or not choice.is_default or sys.stderr.isatty():
         say(f"model {choice.model}: {choice.reason}")
     answers = Answers(approve=options.approve, lines=TerminalLines() if can_prompt() else None)
     run_options: dict[str, Any] = {"session": options.session or None}
@@ -112,7 +112,12 @@ def _request_text(request: str) -> str:
     return request
 
 
-def _set_root(root: str) -> None:
+def set_root(root: str) -> None:
+    """Say to file tools which folder they may see.
+
+    Raises:
+        UsageError: there is no such folder.
+    """
     if not root:
         return
     if not os.path.isdir(root):
@@ -120,7 +125,7 @@ def _set_root(root: str) -> None:
     os.environ["TRILANE_FILES_ROOT"] = os.path.abspath(root)
 
 
-def _agent(model: str, blocked: tuple[str, ...]) -> tuple[Agent[None, str], ModelChoice]:
+def make_agent(model: str, blocked: tuple[str, ...]) -> tuple[Agent[None, str], ModelChoice]:
     """The agent with every installed plugin that is not blocked, and the model it was given."""
     from trilane.agent import Agent
     from trilane.plugins import discover, installed
@@ -144,7 +149,7 @@ def _renderer(out: IO[str], options: Launch) -> Renderer:
     return TerminalRenderer(Console(file=out, highlight=False), verbose=options.verbose)
 
 
-class _OwnStdout:
+class OwnStdout:
     """Context manager that gives stdout to the renderer alone: whatever else prints, prints to stderr meanwhile.
 
     A plugin's stray `print`, or a program that a tool starts, must not end up among the JSON lines or in the answer.
