@@ -258,3 +258,35 @@ def test_what_the_kit_takes() -> None:
         check_plugin(Good())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no check 'speed'"):
         check_plugin(Good, without=["speed"])
+
+
+def test_a_plugin_that_fails_only_when_a_run_is_cancelled() -> None:
+    class Unpractised:
+        name = "unpractised"
+
+        @hookimpl
+        def on_cancel(self, run: RunContext[Any], reason: str) -> None:
+            raise KeyError(reason)
+
+    found = check_plugin(Unpractised, backends=["asyncio"], without=only("faults"))
+    assert {text.split()[1] for text in found} >= {"cancel_once", "cancel_twice", "close", "stop", "suspend"}
+    assert all("a hook failed: KeyError" in text for text in found)
+
+
+def test_the_faults_strike_in_the_hooks_of_the_plugin() -> None:
+    seen: list[str] = []
+
+    class Watching:
+        name = "watching"
+
+        @hookimpl
+        async def before_turn(self, run: RunContext[Any], turn: int) -> None:
+            try:
+                for _ in range(3):
+                    await anyio.lowlevel.checkpoint()
+            except BaseException as error:
+                seen.append(type(error).__name__)
+                raise
+
+    assert check_plugin(Watching, without=only("faults")) == []
+    assert {"CancelledError", "Cancelled"} <= set(seen)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["CHECKS", "assert_plugin", "check_plugin"]
 
 #: The names of the checks, in order.
-CHECKS = ("annotations", "import", "modes", "blocking", "schedules", "neighbours", "residue")
+CHECKS = ("annotations", "import", "modes", "blocking", "schedules", "neighbours", "faults", "residue")
 
 
 def check_plugin(
@@ -46,6 +46,7 @@ def check_plugin(
     - *schedules*: model and reader are slow; the caller leaves after each event, and cancels in each pause. The run is
       over then, the session free, and the next run on it works;
     - *neighbours*: another plugin raises, or stops the run, before and after it at each of its hooks;
+    - *faults*: a sample of all cases of the fault harness at its hooks, see `trilane.testing.faults`;
     - *residue*: disabled, nothing of it is left; enabled, all is back; unregistered, nobody holds on to it.
 
     Args:
@@ -65,6 +66,7 @@ def check_plugin(
         TypeError: `plugin` is none of these.
         ValueError: there is no check of a name in `without`.
     """
+    from .faults import check_faults
     from .lifecycle import check_annotations, check_import, check_residue
     from .modes import check_blocking, check_modes
     from .neighbours import check_neighbours
@@ -89,6 +91,7 @@ def check_plugin(
         "blocking": lambda: check_blocking(subject),
         "schedules": lambda: check_schedules(subject, chosen),
         "neighbours": lambda: check_neighbours(subject),
+        "faults": lambda: check_faults(subject, chosen),
         "residue": lambda: check_residue(subject),
     }
     return [f"{name}: {text}" for name, check in checks.items() if name not in without for text in check()]

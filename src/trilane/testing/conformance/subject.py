@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trilane.events import Question
     from trilane.tools import Tool
 
-__all__ = ["Conversation", "ParentConversation", "Subject", "subject_of"]
+__all__ = ["Conversation", "ParentConversation", "Subject", "approve", "subject_of"]
 
 ANSWER = "All is done."
 
@@ -96,7 +96,7 @@ class ParentConversation(Conversation):
         return Step(calls=[ToolCall(id="child", name="child", arguments={"request": "Look into it."})])
 
 
-async def _approve(question: Question) -> JsonValue:
+async def approve(question: Question) -> JsonValue:
     """Says yes to approvals and to everything else."""
     return {"approve": True} if question.kind == "approval" else "yes"
 
@@ -130,7 +130,7 @@ class Subject:
             name="conformance",
             tools=[_echo, _broken, *self.tools],
             plugins=[plugin if plugin is not None else self.make()],
-            answer=_approve,
+            answer=approve,
         )
 
     @property
