@@ -12,7 +12,8 @@ from .events import ChildEvent
 from .plugins import CompiledHooks
 
 if TYPE_CHECKING:
-    from ._core import Core, RunSetup
+    from ._core import Core
+    from ._setup import RunSetup
     from .events import Event
 
 __all__ = ["run_child"]

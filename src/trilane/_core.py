@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from ._backend import EventLoop, Waiter, new_waiter, running_event_loop
-from ._dispatch import Breaker, Dispatcher
+from ._backend import EventLoop, Waiter, running_event_loop
+from ._dispatch import Dispatcher
+from ._flush import write
+from ._publishing import publish
 from ._records import maker
 from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, current_clock, wait_shielded
 from .context import History, RunContext, Stash, ToolContext
-from .errors import AgentProtocolError, PluginError, RunCancelledError, StoreError
+from .errors import PluginError, RunCancelledError
 from .events import (
     AgentEvent,
     CustomEvent,
@@ -42,87 +44,22 @@ if TYPE_CHECKING:
     from ._batch import Batch
     from ._decide import CallRun
     from ._main import LeaseKeeper
-    from ._questions import OpenQuestion, QuestionDesk
+    from ._questions import OpenQuestion
+    from ._setup import RunSetup
     from ._stored import StoredPoint
-    from .channels import AgentEventQueue, RuntimeQueues
-    from .config import Limits, ModelSettings
-    from .events import Event, Question
+    from .channels import AgentEventQueue
+    from .events import Event
     from .messages import AssistantMessage
-    from .models import Model, ModelRequest, ModelResponse
-    from .output import Output
-    from .plugins import CompiledHooks, PluginManager
+    from .models import ModelRequest, ModelResponse
     from .result import RunResult, Status
-    from .stores import Lease, SessionStore
-    from .tools import Tool
+    from .stores import Lease
 
-__all__ = ["Core", "RunSetup"]
+__all__ = ["Core"]
 
 logger = logging.getLogger("trilane")
 
 END_HOOKS_SHARE = 0.7  # of the grace time, for the hooks of a completed run that is left before they are done
 END_FLUSH_SHARE = 0.25  # of the grace time, for the write that is going on when a run is ended
-
-
-class RunSetup:
-    """What a run starts from: the agent's configuration with the options of this call."""
-
-    __slots__ = (
-        "agent_name",
-        "answer",
-        "breaker",
-        "caller",
-        "deps",
-        "desk",
-        "grace_seconds",
-        "history",
-        "hook_timeout",
-        "hooks",
-        "instructions",
-        "limits",
-        "metadata",
-        "mode",
-        "model",
-        "output",
-        "parent",
-        "path",
-        "plugins",
-        "queues",
-        "request",
-        "session_id",
-        "settings",
-        "store",
-        "tool_concurrency",
-        "tools",
-        "trace_plugins",
-    )
-
-    agent_name: str
-    answer: Callable[[Question], Awaitable[JsonValue]] | None
-    breaker: Breaker
-    caller: tuple[Clock, str] | None  # of a child run: the clock and the id of the call that it is
-    deps: Any
-    desk: QuestionDesk
-    grace_seconds: float
-    history: Sequence[Any] | None
-    hook_timeout: float
-    hooks: CompiledHooks
-    instructions: str | Callable[[RunContext[Any]], Any]
-    limits: Limits
-    metadata: Mapping[str, JsonValue]
-    mode: Literal["run", "resume", "compact"]
-    model: Model
-    output: Output
-    parent: Core | None
-    path: tuple[str, ...]
-    plugins: PluginManager
-    queues: RuntimeQueues | None
-    request: UserMessage
-    session_id: str
-    settings: ModelSettings
-    store: SessionStore
-    tool_concurrency: int
-    tools: dict[str, Tool]
-    trace_plugins: bool
 
 
 class Core:
@@ -132,11 +69,7 @@ class Core:
     __slots__ = (
         "__weakref__",
         "_context",
-        "_flush_line",
-        "_flushing",
         "_history",
-        "_publisher",
-        "_publishing_line",
         "_stash",
         "abandon_timer",
         "agent_name",
@@ -162,6 +95,8 @@ class Core:
         "fatal",
         "finished",
         "first_new",
+        "flush_line",
+        "flushing",
         "follow_ups",
         "hooks",
         "hurried",
@@ -189,6 +124,8 @@ class Core:
         "path",
         "pending",
         "point",
+        "publisher",
+        "publishing_line",
         "questions",
         "queue",
         "queues",
@@ -248,8 +185,8 @@ class Core:
         self.version = 0
         self.loaded = False  # the session's records are known; before that nothing may be written
         self.store = setup.store
-        self._flushing = False
-        self._flush_line: list[Waiter] = []
+        self.flushing = False
+        self.flush_line: list[Waiter] = []
         self.append_now: Any = getattr(setup.store, "append_now", None)
         self.lease: Lease | None = None
         self.keeper: LeaseKeeper | None = None
@@ -262,8 +199,8 @@ class Core:
         self.seq = 0
         self.silent = False  # nobody reads the stream: events are counted, not made
         self.notes: list[ExtensionEvent] = []
-        self._publisher: Clock | None = None
-        self._publishing_line: list[Waiter] = []
+        self.publisher: Clock | None = None
+        self.publishing_line: list[Waiter] = []
         self.questions: dict[str, OpenQuestion] = {}
         self.steering: list[UserMessage] = []
         self.follow_ups: list[UserMessage] = []
@@ -480,32 +417,10 @@ class Core:
         """Call `on_event` for every notification that is waiting."""
         while self.notes:
             note = self.notes.pop(0)
-            await self.publish(note)
+            await publish(self, note)
 
     async def publish(self, notification: ExtensionEvent, to: str | None = None) -> None:
-        if not isinstance(notification, ExtensionEvent):
-            raise TypeError(f"publish() takes an ExtensionEvent, not {type(notification).__name__}")
-        implementations: Sequence[Any] = self.hooks.on_event
-        if to is not None:
-            implementations = [one for one in implementations if one.plugin == to]
-            if not implementations:
-                raise AgentProtocolError(f"publish(to={to!r}): no active plugin of that name has an on_event hook")
-        if not implementations:
-            return
-        clock = current_clock.get()
-        if self._publisher is clock:
-            raise AgentProtocolError("publish() inside on_event would never end; publish from another hook")
-        while self._publisher is not None:
-            waiter = new_waiter()
-            self._publishing_line.append(waiter)
-            await waiter.wait()
-        self._publisher = clock
-        try:
-            await self.dispatcher.notify(implementations, clock, self.context, notification)
-        finally:
-            self._publisher = None
-            if self._publishing_line:
-                self._publishing_line.pop(0).wake()
+        await publish(self, notification, to)
 
     async def emit_custom(self, name: str, data: JsonValue) -> None:
         clock = current_clock.get()
@@ -662,75 +577,7 @@ class Core:
                 raise
             return
         self.outbox[:0] = records
-        while self._flushing:
-            waiter = new_waiter()
-            self._flush_line.append(waiter)
-            await waiter.wait()
-        records, self.outbox = tuple(self.outbox), []
-        if not records:
-            return  # whoever wrote before took them along
-        self._flushing = True
-        try:
-            await self._append(records)
-        except StoreError:
-            # The ending tries once more: under the expected version nothing can be written twice.
-            self.outbox[:0] = records
-            raise
-        finally:
-            self._flushing = False
-            if self._flush_line:
-                self._flush_line.pop(0).wake()
-
-    async def _append(self, records: tuple[SessionRecord, ...]) -> None:
-        outcome: list[int | BaseException] = []
-
-        async def write() -> None:
-            try:
-                assert self.lease is not None
-                outcome.append(
-                    await self.store.append(self.session_id, records, expected_version=self.version, lease=self.lease)
-                )
-            except BaseException as error:  # this is the whole task: nobody above could see it
-                outcome.append(error)
-
-        seconds = self.limits.store_seconds
-        limit = self.timers.now() + seconds
-        task = self.owner.spawn(write)
-        cancelled = 0
-        while not task.done and self.timers.now() < min(limit, self.deadline):
-            cancelled += await self._wait_for_write(task, min(limit, self.deadline))
-        if not task.done:
-            task.cancel()
-            self.answer_tasks.append(task)
-            task.on_done.append(lambda: self.answer_tasks.remove(task))
-        if not outcome:
-            invalidate = getattr(self.lease, "invalidate", None)
-            if invalidate is not None:
-                invalidate()
-            raise StoreError(
-                f"session {self.session_id!r}: the store did not take {len(records)} records within {seconds:g} s; "
-                "the run ends, because what follows could not be kept. Check the store, or raise Limits.store_seconds."
-            )
-        if isinstance(outcome[0], BaseException):
-            raise StoreError(
-                f"session {self.session_id!r}: the store failed: {type(outcome[0]).__name__}: {outcome[0]}"
-            ) from outcome[0]
-        self.version = outcome[0]
-        if cancelled:
-            self.raise_cancel()
-
-    async def _wait_for_write(self, task: TaskHandle, deadline: float) -> int:
-        """Wait for a write until `deadline`, or until the run's own deadline has come nearer."""
-        known = self.deadline
-
-        def subscribe(waiter: Waiter) -> None:
-            task.on_done.append(waiter.wake)
-            self.hurried[:] = [waiter]
-
-        try:
-            return await wait_shielded(self.timers, lambda: task.done or self.deadline < known, subscribe, deadline)
-        finally:
-            self.hurried.clear()
+        await write(self)
 
     async def join(self, task: TaskHandle, deadline: float) -> int:
         """Wait for a task, through cancels; return how many of them arrived."""

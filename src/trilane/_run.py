@@ -15,9 +15,10 @@ from typing_extensions import TypeVar
 
 from ._asking import answerer_of, root_of
 from ._backend import checkpoint_if_cancelled, new_waiter
-from ._core import Core, RunSetup
+from ._core import Core
 from ._main import LeaseKeeper, end_run, run_main
 from ._resume import prepare
+from ._setup import RunSetup
 from ._tasks import TaskOwner, current_clock
 from .channels import AgentEventQueue, RuntimeQueues
 from .errors import AgentProtocolError, EventSinkClosed, NoAnswererError, SessionBusyError

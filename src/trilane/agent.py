@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, cast, over
 
 from typing_extensions import TypeForm, TypeVar, Unpack
 
-from ._core import Core, RunSetup
+from ._core import Core
 from ._questions import QuestionDesk
 from ._run import RunStream, Runtime
+from ._setup import RunSetup
 from .config import Limits, ModelSettings
 from .context import RunContext, ToolContext
 from .errors import ConfigError, RunSyncError, ToolDefinitionError

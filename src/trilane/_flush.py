@@ -1,0 +1,98 @@
+"""Writing what a run has recorded to a store that has to be waited for, one group after the other.
+
+A store in this process is written to at once, see `Core.flush`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._backend import Waiter, new_waiter
+from ._tasks import wait_shielded
+from .errors import StoreError
+
+if TYPE_CHECKING:
+    from ._core import Core
+    from ._tasks import TaskHandle
+    from .stores import SessionRecord
+
+__all__ = ["write"]
+
+
+async def write(core: Core) -> None:
+    """Write the outbox, whole, when nobody else is writing.
+
+    Raises:
+        StoreError: the store failed or was too slow; the records are back in the outbox.
+    """
+    while core.flushing:
+        waiter = new_waiter()
+        core.flush_line.append(waiter)
+        await waiter.wait()
+    records, core.outbox = tuple(core.outbox), []
+    if not records:
+        return  # whoever wrote before took them along
+    core.flushing = True
+    try:
+        await _append(core, records)
+    except StoreError:
+        # The ending tries once more: under the expected version nothing can be written twice.
+        core.outbox[:0] = records
+        raise
+    finally:
+        core.flushing = False
+        if core.flush_line:
+            core.flush_line.pop(0).wake()
+
+
+async def _append(core: Core, records: tuple[SessionRecord, ...]) -> None:
+    outcome: list[int | BaseException] = []
+
+    async def write() -> None:
+        try:
+            assert core.lease is not None
+            outcome.append(
+                await core.store.append(core.session_id, records, expected_version=core.version, lease=core.lease)
+            )
+        except BaseException as error:  # this is the whole task: nobody above could see it
+            outcome.append(error)
+
+    seconds = core.limits.store_seconds
+    limit = core.timers.now() + seconds
+    task = core.owner.spawn(write)
+    cancelled = 0
+    while not task.done and core.timers.now() < min(limit, core.deadline):
+        cancelled += await _wait_for_write(core, task, min(limit, core.deadline))
+    if not task.done:
+        task.cancel()
+        core.answer_tasks.append(task)
+        task.on_done.append(lambda: core.answer_tasks.remove(task))
+    if not outcome:
+        invalidate = getattr(core.lease, "invalidate", None)
+        if invalidate is not None:
+            invalidate()
+        raise StoreError(
+            f"session {core.session_id!r}: the store did not take {len(records)} records within {seconds:g} s; "
+            "the run ends, because what follows could not be kept. Check the store, or raise Limits.store_seconds."
+        )
+    if isinstance(outcome[0], BaseException):
+        raise StoreError(
+            f"session {core.session_id!r}: the store failed: {type(outcome[0]).__name__}: {outcome[0]}"
+        ) from outcome[0]
+    core.version = outcome[0]
+    if cancelled:
+        core.raise_cancel()
+
+
+async def _wait_for_write(core: Core, task: TaskHandle, deadline: float) -> int:
+    """Wait for a write until `deadline`, or until the run's own deadline has come nearer."""
+    known = core.deadline
+
+    def subscribe(waiter: Waiter) -> None:
+        task.on_done.append(waiter.wake)
+        core.hurried[:] = [waiter]
+
+    try:
+        return await wait_shielded(core.timers, lambda: task.done or core.deadline < known, subscribe, deadline)
+    finally:
+        core.hurried.clear()
