@@ -18,6 +18,8 @@ from .events import ModelStarted
 from .models import ModelResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from ._core import Core
     from .messages import AssistantMessage
     from .models import ModelRequest
@@ -76,10 +78,8 @@ class _ModelCall:
         self.attempt = 0
         self.last: ModelResponse | None = None
 
-    async def run(self, request: ModelRequest) -> ModelResponse:
-        if self.core.hooks.around_model:
-            return await self._layer(0, request)
-        return await self._call(request)
+    def run(self, request: ModelRequest) -> Awaitable[ModelResponse]:
+        return self._layer(0, request) if self.core.hooks.around_model else self._call(request)
 
     async def _layer(self, depth: int, request: ModelRequest) -> ModelResponse:
         core = self.core
@@ -122,7 +122,24 @@ class _ModelCall:
         if not (hooks.on_model_request or hooks.around_model or hooks.on_message):
             request = await _hear(core, request)
         assembly = core.assembly = Assembly(core)
-        response = await _bounded(core, request, assembly)
+        # Not in a function of its own: each coroutine between the run's task and the model costs every delta a step,
+        # and every run that waits for one its frame.
+        frame = core.clock.push(core.limits.model_seconds)
+        try:
+            response = await core.setup.model.call(request, assembly.emit)
+        except BaseException as error:
+            assembly.close()
+            failure = _model_failure(core, core.clock.pop(frame, error), error)
+            if failure is None:
+                raise
+            raise failure from error
+        name = core.setup.model.name
+        if core.clock.pop(frame, None) is not Ended.OK:
+            raise _too_slow(core, name)
+        if not isinstance(response, ModelResponse):
+            raise ModelError(
+                f"model {name}: call() returned {type(response).__name__}, not a ModelResponse", model=name
+            )
         self.last = response
         core.add_usage(response.usage)
         return response
@@ -137,28 +154,14 @@ async def _hear(core: Core, request: ModelRequest) -> ModelRequest:
     return request
 
 
-async def _bounded(core: Core, request: ModelRequest, assembly: Assembly) -> ModelResponse:
-    """One call of the model, within `Limits.model_seconds`; its failures are its own."""
-    seconds = core.limits.model_seconds
-    frame = core.clock.push(seconds)
+def _model_failure(core: Core, ended: Ended, error: BaseException) -> Exception | None:
+    """What stands for an error of the model that is not to be raised as it is."""
     name = core.setup.model.name
-    try:
-        response = await core.setup.model.call(request, assembly.emit)
-    except BaseException as error:
-        assembly.close()
-        ended = core.clock.pop(frame, error)
-        if ended is Ended.TIMED_OUT:
-            raise _too_slow(core, name) from error
-        if ended is Ended.FAKED or (ended is Ended.ERROR and not isinstance(error, Exception)):
-            raise ModelError(
-                f"model {name}: raised {type(error).__name__}, which nobody had asked for", model=name
-            ) from error
-        raise
-    if core.clock.pop(frame, None) is not Ended.OK:
-        raise _too_slow(core, name)
-    if not isinstance(response, ModelResponse):
-        raise ModelError(f"model {name}: call() returned {type(response).__name__}, not a ModelResponse", model=name)
-    return response
+    if ended is Ended.TIMED_OUT:
+        return _too_slow(core, name)
+    if ended is Ended.FAKED or (ended is Ended.ERROR and not isinstance(error, Exception)):
+        return ModelError(f"model {name}: raised {type(error).__name__}, which nobody had asked for", model=name)
+    return None
 
 
 def _too_slow(core: Core, name: str) -> RunTimeoutError:

@@ -48,7 +48,12 @@ async def _work(core: Core) -> None:
     frame = core.clock.push(core.limits.run_seconds)
     error: BaseException | None = None
     try:
-        await _drive(core)
+        phase = core.state.phase
+        while phase is not AgentPhase.COMPLETED:
+            if phase is not core.state.phase:
+                await core.enter(phase)
+            phase = await PHASES[phase](core)
+        await _ending.complete(core)
     except BaseException as caught:  # every kind of end is told apart in `verdict`
         error = caught
     ended = core.clock.pop(frame, error)
@@ -62,15 +67,6 @@ async def _work(core: Core) -> None:
         raise
     except BaseException as late:  # a further cancel in the ending: `finish` does the rest without waiting
         core.late_causes.append(late)
-
-
-async def _drive(core: Core) -> None:
-    phase = await PHASES[core.state.phase](core)
-    while phase is not AgentPhase.COMPLETED:
-        if phase is not core.state.phase:
-            await core.enter(phase)
-        phase = await PHASES[phase](core)
-    await _ending.complete(core)
 
 
 async def _shielded(core: Core, ending: Any) -> Any:

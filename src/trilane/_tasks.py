@@ -303,6 +303,7 @@ class Watchdog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.on_deaf = None  # it refers to the run
         self._next = -INFINITE
 
     def revive(self) -> None:

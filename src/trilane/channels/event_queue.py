@@ -9,7 +9,6 @@ Use it from the thread of one event loop only.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from trilane._backend import Waiter, new_waiter
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["AgentEventQueue", "QueueClosed"]
 
 T = TypeVar("T")
+
+_COMPACT_AFTER = 1000  # taken items that are kept at most, or as many as still wait
 
 
 class QueueClosed(AgentProtocolError):
@@ -45,6 +46,7 @@ class AgentEventQueue(Generic[T]):
         "_complete",
         "_discarding",
         "_error",
+        "_first",
         "_getter",
         "_getting",
         "_held",
@@ -60,7 +62,9 @@ class AgentEventQueue(Generic[T]):
     )
 
     def __init__(self) -> None:
-        self._items: deque[T] = deque()
+        # Those before `_first` were taken. Not a deque: an empty one takes 700 bytes, and a server holds thousands.
+        self._items: list[Any] = []
+        self._first = 0
         self._acknowledging = False
         self._discarding = False
         self._complete = False
@@ -89,7 +93,7 @@ class AgentEventQueue(Generic[T]):
     @property
     def empty(self) -> bool:
         """True if no produced event waits to be taken. An event that was handed over does not wait."""
-        return not self._items
+        return self._first >= len(self._items)
 
     def enable_acknowledgements(self) -> None:
         """Make `put` wait for the consumer from now on.
@@ -164,6 +168,7 @@ class AgentEventQueue(Generic[T]):
         """Say that nobody reads: drop what is queued and whatever is put later, and never let `put` wait again."""
         self._discarding = True
         self._items.clear()
+        self._first = 0
         self._held = False
         self._acknowledged = self._produced
         self._wake_putter()
@@ -236,7 +241,7 @@ class AgentEventQueue(Generic[T]):
         if self._held and self._error is None:
             raise AgentProtocolError("get before the previous event was acknowledged; call acknowledge() first")
         items = self._items
-        while not items:
+        while self._first >= len(items):
             if self._error is not None:
                 if iterating and self._complete:
                     raise StopAsyncIteration
@@ -253,7 +258,21 @@ class AgentEventQueue(Generic[T]):
             finally:
                 self._getting = False
         self._held = self._acknowledging
-        return items.popleft()
+        return self._pop()
+
+    def _pop(self) -> T:
+        items, first = self._items, self._first
+        item: T = items[first]
+        if first + 1 == len(items):
+            items.clear()
+            self._first = 0
+        elif first >= _COMPACT_AFTER and first * 2 > len(items):
+            del items[: first + 1]
+            self._first = 0
+        else:
+            items[first] = None
+            self._first = first + 1
+        return item
 
     def acknowledge(self) -> None:
         """Say that the consumer is done with the event it holds. Harmless if it holds none."""
