@@ -262,7 +262,7 @@ async def test_the_ledger_counts_calls_errors_time_and_changes() -> None:
 
         @hookimpl
         def before_turn(self) -> None:
-            time.sleep(0.002)
+            time.sleep(0.002)  # real time: it is what is measured
 
         @hookimpl
         def on_model_request(self, request: Any) -> Any:

@@ -436,7 +436,7 @@ async def test_w03_a_threaded_tool_that_ends_within_the_grace_time_keeps_its_tru
         """End soon."""
         begun.set()
         let_go.wait(30)
-        time.sleep(0.05)
+        time.sleep(0.05)  # real time: a thread that is busy when the run is closed, and ends soon after
         return "true result"
 
     subject = Agent(ScriptedModel(call("hang")), tools=[hang], grace_seconds=5)

@@ -39,7 +39,7 @@ async def gone(pids: list[int]) -> bool:
     assert pids
     with anyio.move_on_after(5):
         while any(is_alive(pid) for pid in pids):  # noqa: ASYNC110  (the system tells nobody)
-            await anyio.sleep(0.01)
+            await anyio.sleep(0.01)  # real time: of another process
     return not any(is_alive(pid) for pid in pids)
 
 

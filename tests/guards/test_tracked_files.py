@@ -78,23 +78,28 @@ def test_no_file_answers_too_many_questions(path: Path) -> None:
 
 
 def test_nothing_is_left_unfinished() -> None:
-    assert _hits(_UNFINISHED, CODE) == []
+    # An engine of 200 MB is no reason to fail for somebody who works on something else; .ci/run has it.
+    assert [hit for hit in _hits(_UNFINISHED, CODE) if 'f"not installed: ' not in hit] == []
 
 
 def _sleeps(path: Path) -> Iterator[str]:
     text = _text(path)
+    lines = text.splitlines()
     virtual = "run_virtual" in text or "virtual_backend" in text  # time that costs none
     for node in ast.walk(ast.parse(text)):
         if not (isinstance(node, ast.Call) and node.args):
             continue
         name = ast.unparse(node.func)
         real = name == "time.sleep" if virtual else re.fullmatch(r"((anyio|asyncio|time|trio)\.)?sleep", name)
-        if real and ast.unparse(node.args[0]) not in ("0", "0.0"):
+        meant = "# real time: " in lines[node.lineno - 1]
+        if real and not meant and ast.unparse(node.args[0]) not in ("0", "0.0"):
             yield f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
 
 
 def test_no_test_sleeps() -> None:
-    assert [hit for path in TESTS for hit in _sleeps(path)] == [], "wait for the thing itself; to hang, sleep_forever()"
+    assert [hit for path in TESTS for hit in _sleeps(path)] == [], (
+        "wait for the thing itself; to hang, sleep_forever(); where real time is what it is about, say so: # real time:"
+    )
 
 
 def test_every_fragment_of_the_changelog_is_named_as_said() -> None:
