@@ -402,6 +402,35 @@ async def test_progress_is_shown_between_start_and_end() -> None:
     assert shown == [("half", 0.5, {"bytes": 5}), ("all", 1.0, None)]
 
 
+async def test_r07_r89_what_parallel_tools_show_is_one_after_the_other() -> None:
+    """Each `progress` returns when its event was passed; nobody's events come between those of one put."""
+    shown: list[str] = []
+
+    @tool(name="talk")
+    async def talking(ctx: ToolContext, name: str) -> str:
+        """Talk.
+
+        Args:
+            name: Who.
+        """
+        for number in range(20):
+            await ctx.progress(f"{name} {number}")
+            shown.append(f"{name} {number}")
+        return name
+
+    calls = [call("talk", name=one) for one in "abc"]
+    seen: list[str] = []
+    async with Agent(ScriptedModel(calls, "Done."), tools=[talking]).stream("Go") as run:
+        async for event in run:
+            if event.type == "tool_progress":
+                # The one that is held is not through, and none after it.
+                assert event.text not in shown
+                assert len(seen) - len(shown) in (0, 1)
+                seen.append(event.text)
+    for one in "abc":
+        assert [text for text in seen if text.startswith(one)] == [f"{one} {number}" for number in range(20)]
+
+
 async def test_limits_tool_calls_is_looked_at_before_a_batch_starts() -> None:
     pool = Pool()
     model = ScriptedModel(call("quick", name="a"), [call("quick", name="b"), call("quick", name="c")], "Done.")

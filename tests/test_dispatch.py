@@ -40,7 +40,7 @@ async def streamed(
 
 
 @pytest.mark.parametrize("hook", ["on_tool", "on_state", "on_message", "before_run", "before_turn", "on_model_request"])
-async def test_r45_an_error_on_the_way_in_fails_the_run_with_the_same_object(hook: str) -> None:
+async def test_r45_w30_an_error_on_the_way_in_fails_the_run_and_keeps_what_was_said(hook: str) -> None:
     recorder = Recorder()
 
     error = ValueError("boom")

@@ -159,6 +159,27 @@ async def test_r22_a_slow_consumer_stalls_the_model() -> None:
     assert pulled <= 201
 
 
+async def test_r84_when_the_result_is_visible_no_task_of_the_run_lives() -> None:
+    from trilane.testing.leaks import snapshot
+
+    for leave in (False, True):
+        model = ScriptedModel(call("look"), "A long answer.")
+
+        @tool
+        async def look() -> str:
+            """Look."""
+            return "a ship"
+
+        before = snapshot()["tasks"]
+        async with Agent(model, tools=[look]).stream("Go") as run:
+            async for event in run:
+                if leave and event.type == "text_delta":
+                    break
+        assert run.result.status == ("cancelled" if leave else "completed")
+        assert set(snapshot()["tasks"]) <= set(before)
+        assert model.active == 0
+
+
 # ---- phases
 
 

@@ -126,7 +126,7 @@ async def test_a_denied_call_is_completed_without_having_started() -> None:
     assert [(event.call.id, event.result.outcome) for event in completed] == [("no", "denied"), ("yes", "ok")]
 
 
-async def test_golden_order_of_an_approval_beside_a_call_that_needs_none() -> None:
+async def test_w19_golden_order_of_an_approval_beside_a_call_that_needs_none() -> None:
     """W19: the sibling starts and ends while the question is open; the approved call is announced alone."""
 
     class Asker:
