@@ -494,6 +494,67 @@ class TestDeadlines:
         run_virtual(main, backend=backend)
 
 
+async def test_an_inline_hook_that_blocks_too_long_is_measured_and_reported_and_its_value_stands() -> None:
+    from trilane.messages import TextPart
+
+    class Blocking:
+        name = "blocking"
+
+        @hookimpl(timeout=0.01)
+        def on_message(self, message: Any) -> Any:
+            time.sleep(0.03)
+            return message.replace(parts=(TextPart(text="Changed."),))
+
+    agent = Agent(ScriptedModel("Hello."), plugins=[Blocking()])
+    events, run = await streamed(agent)
+    assert run.result.messages[0].text == "Changed."
+    failure = events.one(PluginFailed)
+    assert isinstance(failure.error, HookTimeoutError)
+    assert "blocked the event loop for 0.03" in str(failure.error)
+    (row,) = run.result.ledger
+    assert row.seconds >= 0.03
+
+
+async def test_concurrent_notifications_queue() -> None:
+    from trilane import ToolContext
+    from trilane.events import ExtensionEvent
+
+    class Note(ExtensionEvent):
+        text: str
+
+    active: list[str] = []
+    heard: list[str] = []
+
+    class Hearer:
+        name = "hearer"
+
+        @hookimpl
+        async def on_event(self, notification: Any) -> None:
+            if isinstance(notification, Note):
+                active.append(notification.text)
+                assert len(active) == 1
+                await anyio.lowlevel.checkpoint()
+                heard.append(active.pop())
+
+    @tool
+    async def say(ctx: ToolContext, name: str) -> str:
+        """Say it to the plugins.
+
+        Args:
+            name: What.
+        """
+        for number in range(5):
+            await ctx.publish(Note(text=f"{name} {number}"))
+        return name
+
+    calls = [call("say", name=one) for one in "abc"]
+    result = await Agent(ScriptedModel(calls, "Done."), tools=[say], plugins=[Hearer()]).run("Go")
+    assert result.hook_failures == ()
+    assert len(heard) == 15
+    for one in "abc":
+        assert [text for text in heard if text.startswith(one)] == [f"{one} {number}" for number in range(5)]
+
+
 async def test_a_hook_with_thread_true_runs_in_a_thread() -> None:
     where: list[bool] = []
 

@@ -137,7 +137,8 @@ class Dispatcher:
                 value: Any = call_in_thread(implementation.call, *args, name=f"trilane {implementation.plugin}")
             else:
                 value = implementation.call(*args)
-            if value is not None and (implementation.is_async or hasattr(value, "__await__")):
+            inline = value is None or not (implementation.is_async or hasattr(value, "__await__"))
+            if not inline:
                 limit = implementation.timeout or self._timeout
                 frame.deadline = deadline = started + (limit if seconds is None or limit < seconds else seconds)
                 if deadline < clock.watchdog._next:
@@ -152,8 +153,11 @@ class Dispatcher:
             clock.renew(frame)
             row.errors += 1
             raise HookError(implementation, self._failure(implementation, ended, error)) from None
-        row.seconds += clock.now() - started
+        spent = clock.now() - started
+        row.seconds += spent
         clock.plugin = outer
+        if inline and spent > (implementation.timeout or self._timeout):
+            self._blame(HookError(implementation, _blocked(implementation, spent)))
         if frame.fired:
             clock.pop(frame, None)
             clock.renew(frame)
@@ -397,6 +401,16 @@ class Withheld(Exception):
     def __init__(self, failure: HookError) -> None:
         super().__init__(f"withheld: plugin {failure.implementation.plugin} failed")
         self.failure = failure
+
+
+def _blocked(implementation: HookImplementation, seconds: float) -> HookTimeoutError:
+    name, hook = implementation.plugin, implementation.hook
+    return HookTimeoutError(
+        f"plugin {name!r}: {hook} ({implementation.location}) blocked the event loop for {seconds:.3g} s, and nothing "
+        "could interrupt it; make it async, or give it @hookimpl(thread=True)",
+        plugin=name,
+        hook=hook,
+    )
 
 
 def _wrong_type(implementation: HookImplementation, value: object, expect: type) -> PluginError:
