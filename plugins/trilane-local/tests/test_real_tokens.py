@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from trilane import Agent
 from trilane.config import ModelSettings
@@ -130,3 +131,18 @@ async def test_two_at_once_both_get_their_answer(engine: Engine, kit: Kit) -> No
             group.start_soon(model.call, kit.ask(), consumer)
     assert all(consumer.deltas for consumer in consumers)
     assert one._engine is other._engine is engine
+
+
+@pytest.mark.anyio
+async def test_a_cancel_does_not_wait_for_a_long_prompt(local: LocalModel, engine: Engine, kit: Kit) -> None:
+    consumer = Consumer()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(local.call, kit.ask("word " * 300), consumer)
+            while not engine.running():
+                await checkpoint()
+            group.cancel_scope.cancel()
+    assert consumer.deltas == []
+    await local.call(kit.ask(), consumer)
+    assert consumer.deltas
+    await close_model(local)
