@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
 from time import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias, Union
 
@@ -193,14 +194,21 @@ class DamagedRecord(_RawRecord):
 SessionRecord: TypeAlias = KnownRecord | NewerRecord | DamagedRecord
 
 
+@cache  # each `Annotated` is another one to `adapter`, and building it takes a tenth of a second
+def _record_adapter() -> Any:
+    from pydantic import Field
+
+    return adapter(Annotated[KnownRecord, Field(discriminator="kind")])
+
+
 def record_from_json(data: str | bytes) -> SessionRecord:
     """The record that `to_json` of any record class wrote. It never raises: nothing of a session is dropped.
 
     What a later release wrote becomes a `NewerRecord`, what cannot be read a `DamagedRecord`.
     """
-    from pydantic import Field, ValidationError
+    from pydantic import ValidationError
 
-    known = adapter(Annotated[KnownRecord, Field(discriminator="kind")])
+    known = _record_adapter()
     record: SessionRecord
     try:
         record = known.validate_json(data, extra="forbid")
