@@ -78,9 +78,10 @@ def _help(chat: Chat, argument: str) -> None:
 
 
 _KEYS = (
-    "  While a run works, what is typed steers it: it is heard at the next boundary. A line that begins with > is",
-    "  heard after the answer. A backslash at the end of a line, Alt-Enter or a paste makes several lines.",
-    "  Ctrl-C stops the run at the next boundary, twice at once; at an empty prompt it leaves, as Ctrl-D does.",
+    "What is typed while a run works steers it: it is heard at the next boundary.",
+    "A line that begins with > is heard after the answer. Several lines: paste them,",
+    "press Alt-Enter, or end a line with a backslash. Ctrl-C stops the run at the next",
+    "boundary, twice at once; at an empty prompt it leaves, as Ctrl-D does.",
 )
 
 

@@ -15,7 +15,7 @@ from trilane.messages import new_id
 from .chat_commands import completions
 from .chat_front import ChatFront
 from .chat_plain import ChatPlain
-from .chat_sessions import known_sessions, where_it_stands
+from .chat_sessions import keep_sessions, known_sessions, where_it_stands
 from .chat_talk import Chat
 from .console import UsageError, logging_to, report_error, say
 from .launch import OwnStdout, make_agent, set_root
@@ -61,6 +61,7 @@ def launch_chat(options: ChatOptions) -> int:
         set_root(options.root)
         with logging_to(say):
             agent, choice = make_agent(options.model, blocked)
+            keep_sessions(agent)
             return asyncio.run(_work(agent, choice, options))
     except BrokenPipeError:
         raise
@@ -95,6 +96,9 @@ async def _work(agent: Agent[None, str], choice: ModelChoice, options: ChatOptio
         return status
     finally:
         await agent.aclose()
+        close = getattr(agent.store, "close", None)
+        if close is not None:
+            close()
 
 
 async def _session(agent: Agent[None, str], options: ChatOptions) -> str:

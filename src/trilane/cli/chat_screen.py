@@ -32,6 +32,7 @@ class Screen(RenderHook):
         editor: The line that is being edited, None for none.
         prompt: What stands before it.
         placeholder: What stands in its place while it is empty.
+        spaced: True if a blank line goes before it.
         region: Gives the lines above it that may still change, for so many rows; None for none.
     """
 
@@ -40,6 +41,7 @@ class Screen(RenderHook):
         self.editor: LineEditor | None = None
         self.prompt = "> "
         self.placeholder = ""
+        self.spaced = True
         self.region: Callable[[Console, ConsoleOptions, int], list[list[Segment]]] | None = None
         self._widths: list[int] = []
         self._cursor = (0, 0)
@@ -61,9 +63,10 @@ class Screen(RenderHook):
         """Draw the region again."""
         self.console.print(Control())
 
-    def print(self, text: str, style: str = "") -> None:
-        """Print lines that stay."""
-        self.console.print(Text(text, style=style))
+    def print(self, text: str, style: str = "", *, cut: bool = False) -> None:
+        """Print lines that stay; `cut` cuts those that are too long, instead of wrapping them."""
+        shown = Text(text, style=style, no_wrap=cut, overflow="ellipsis" if cut else None)
+        self.console.print(shown)
 
     def clear(self) -> None:
         """Clear the terminal."""
@@ -106,8 +109,8 @@ class Screen(RenderHook):
         if self.editor is not None:
             edited, row, column = self._edited(self.editor, console.width, max(room - 3, 2))
         above = self.region(console, options, room - len(edited) - 2) if self.region is not None else []
-        if above and edited:
-            above = [[], *above, []]
+        if edited and self.spaced:
+            above = [[], *above, []] if above else [[]]
         lines = [*above, *edited]
         if self.editor is None:
             return lines, (max(len(lines) - 1, 0), 0)

@@ -27,7 +27,7 @@ from .answers import NobodyAnswers
 from .chat_editor import Action, LineEditor
 from .chat_front import ChatFront, ChatLeft, stopping
 from .chat_history import History
-from .chat_keys import KeyDecoder
+from .chat_keys import Key, KeyDecoder
 from .chat_output import OutputAside
 from .chat_screen import Screen
 from .interrupts import Interrupts
@@ -68,6 +68,7 @@ class ChatTerminal(ChatFront):
         self._saying: list[str] = []  # said, and not yet heard by the run
         self._renderer: ChatRenderer | None = None
         self._decoder = KeyDecoder()
+        self._keys: deque[Key] = deque()
         self._line = LineEditor(entries=history.entries, complete=complete)
         self._output = OutputAside(self._stray)
         self._before: list[Any] = []
@@ -159,9 +160,14 @@ class ChatTerminal(ChatFront):
             self._loop.remove_reader(0)
             self._end(ChatLeft())
             return
-        for key in self._decoder.feed(data):
+        self._keys += self._decoder.feed(data)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Act on what was typed; what follows an answer waits until it is clear what is asked next."""
+        while self._keys and not (self._asking is not None and self._asking.done()):
             editor = self._screen.editor
-            action = None if editor is None else editor.feed(key)
+            action = None if editor is None else editor.feed(self._keys.popleft())
             if action is not None and editor is not None:
                 self._act(action, editor)
         self._screen.draw()
@@ -178,15 +184,14 @@ class ChatTerminal(ChatFront):
         elif action == "interrupt" and editor.text:
             editor.set("")
         elif self._asking is not None:
-            if action == "eof" and not self._asking.done():
+            if action == "eof":
                 self._asking.set_exception(NobodyAnswers("the question was left open"))
         elif self._run is None:
             self._end(ChatLeft(130 if action == "interrupt" else 0))
 
     def _submit(self, text: str) -> None:
         if self._asking is not None:
-            if not self._asking.done():
-                self._asking.set_result(text)
+            self._asking.set_result(text)
         elif not text.strip():
             return
         else:
@@ -290,10 +295,10 @@ class ChatTerminal(ChatFront):
             return [choice for choice in choices if choice.startswith(line)]
 
         screen = self._screen
-        before = screen.prompt, screen.placeholder
+        before = screen.placeholder
         self._asking = self._loop.create_future()
         screen.editor = LineEditor(text, complete=complete, multiline=False)
-        screen.prompt, screen.placeholder = prompt, ""
+        screen.prompt, screen.placeholder, screen.spaced = prompt, "", False
         screen.draw()
         try:
             line = await self._asking
@@ -302,14 +307,14 @@ class ChatTerminal(ChatFront):
         finally:
             self._asking = None
             screen.editor = self._line
-            screen.prompt, screen.placeholder = before
-            screen.draw()
+            screen.prompt, screen.placeholder, screen.spaced = "> ", before, True
+            self._loop.call_soon(self._pump)
 
     def show(self, text: str) -> None:
         self._screen.print(visible(text))
 
     def tell(self, text: str) -> None:
-        self.show(text)
+        self._screen.print(visible(text), cut=True)
 
     def note(self, text: str) -> None:
         self._screen.print(visible(text), "yellow")

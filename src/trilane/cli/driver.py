@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from trilane.errors import RunCancelledError
+from trilane.errors import AgentProtocolError, RunCancelledError
 from trilane.events import Question, ReplyRequested
 
 from .answers import Answers, NobodyAnswers
@@ -67,6 +67,7 @@ async def drive(
         BrokenPipeError: nobody reads the output any more; the run has been stopped.
     """
     outcome = Outcome()
+    run: RunStream[Any] | None = None
     try:
         async with start() as run:
             with (make_interrupts or _interrupts)(run, renderer, outcome.tally) as interrupts, attend(run):
@@ -88,7 +89,7 @@ async def drive(
         raise
     except Exception as error:
         outcome.error = error
-        outcome.result = getattr(error, "result", None) or outcome.result
+        outcome.result = getattr(error, "result", None) or _result_of(run)
     finally:
         renderer.close()
     if outcome.exit_status:
@@ -96,6 +97,16 @@ async def drive(
     elif outcome.error is not None:
         outcome.exit_status = 1
     return outcome
+
+
+def _result_of(run: RunStream[Any] | None) -> RunResult[Any] | None:
+    """What a run that failed had reached; None if it had not even begun."""
+    if run is None:
+        return None
+    try:
+        return run.result
+    except AgentProtocolError:
+        return None
 
 
 def _interrupts(run: RunStream[Any], renderer: Renderer, tally: Tally) -> Interrupts:
