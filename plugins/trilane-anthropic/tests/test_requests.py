@@ -459,6 +459,16 @@ PERSON: dict[str, Any] = {
 }
 
 
+TREE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"root": {"$ref": "#/$defs/Node"}},
+    "$defs": {
+        "Node": {"type": "object", "properties": {"below": {"type": "array", "items": {"$ref": "#/$defs/Leaf"}}}},
+        "Leaf": {"type": "object", "properties": {"node": {"$ref": "#/$defs/Node"}}},
+    },
+}
+
+
 def test_native_structured_output() -> None:
     wire = wired([user("a")], output_schema=PERSON)
     form = wire.body["output_config"]["format"]
@@ -483,6 +493,7 @@ def test_a_schema_that_is_no_object_is_wrapped() -> None:
         (PERSON, "claude-sonnet-5", "tool"),
         ({"type": "object", "additionalProperties": {"type": "integer"}}, "claude-sonnet-5", "auto"),
         ({"type": ["string", "null"]}, "claude-sonnet-5", "auto"),
+        (TREE, "claude-sonnet-5", "auto"),
     ],
 )
 def test_otherwise_a_tool_must_be_called(schema: dict[str, Any], model: str, structured: Any) -> None:

@@ -253,7 +253,7 @@ def _for_the_api(schema: dict[str, Any]) -> dict[str, Any] | None:
     """The schema in the part of JSON Schema that structured output takes; None if it cannot be said in it."""
     from anthropic import transform_schema
 
-    if _is_open(schema):
+    if _is_open(schema) or _is_recursive(schema):
         return None
     try:
         fitting: dict[str, Any] = transform_schema(schema)
@@ -273,6 +273,32 @@ def _is_open(schema: object) -> bool:
     ):
         return True
     return any(_is_open(value) for key, value in schema.items() if key not in ("enum", "const", "default", "examples"))
+
+
+def _is_recursive(schema: dict[str, Any]) -> bool:
+    """Whether a definition refers to itself, by whatever way: the API allows none that does."""
+    definitions = schema.get("$defs") or {}
+    refers = {f"#/$defs/{name}": _references(value) for name, value in definitions.items()}
+    for start in refers:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for target in refers.get(waiting.pop(), ()):
+                if target == start:
+                    return True
+                if target not in seen:
+                    seen.add(target)
+                    waiting.append(target)
+    return "#" in _references(schema)
+
+
+def _references(schema: object) -> set[str]:
+    if isinstance(schema, list):
+        return set().union(*map(_references, schema))
+    if not isinstance(schema, dict):
+        return set()
+    own = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set()
+    return own.union(*map(_references, schema.values()))
 
 
 def _begins_with_thinking(talk: Conversation) -> bool:
