@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trilane.errors import PluginLoadError
+from trilane.hookspecs import HOOKS
 from trilane.messages import ToolCall
 from trilane.testing.clock import Backend
 
@@ -38,7 +39,8 @@ def check_plugin(
     fails. Then:
 
     - *annotations*: its hooks say what they take and return;
-    - *import*: its module is imported within `import_seconds`, prints nothing and starts no thread;
+    - *import*: its module is imported within `import_seconds` of the processor's time (four times that by the clock),
+      prints nothing and starts no thread;
     - *modes*: it is run with `run`, `run_sync`, `stream`, `runtime`, as a child, twice in a session and five times at
       once; its hooks do not fail and are called equally often, events and history are valid, nothing is left running,
       and what it changed or emitted comes back from JSON as it went in. The run may end with a `RunError` of its own;
@@ -57,7 +59,8 @@ def check_plugin(
         answer: Answers questions; without it approvals are given and the rest is answered "yes".
         backends: Event loops to run on.
         import_seconds: Budget of the import.
-        without: Names of checks to leave out.
+        without: Names of checks to leave out. *schedules*, *neighbours* and *faults* are left out anyway for a plugin
+            that has no hooks of runs.
 
     Returns:
         One sentence for each finding, empty if there is none.
@@ -84,6 +87,9 @@ def check_plugin(
     except PluginLoadError as error:
         return [f"registration: {error}"]
     chosen = tuple(backends)
+    left_out = set(without)
+    if not any(HOOKS[hook].phases for hook in subject.hooks):
+        left_out |= {"schedules", "neighbours", "faults"}  # it has no part in runs
     checks: dict[str, Callable[[], Any]] = {
         "annotations": lambda: check_annotations(subject),
         "import": lambda: check_import(subject, import_seconds),
@@ -94,7 +100,7 @@ def check_plugin(
         "faults": lambda: check_faults(subject, chosen),
         "residue": lambda: check_residue(subject),
     }
-    return [f"{name}: {text}" for name, check in checks.items() if name not in without for text in check()]
+    return [f"{name}: {text}" for name, check in checks.items() if name not in left_out for text in check()]
 
 
 def assert_plugin(plugin: Callable[[], object] | ModuleType | str, **options: Any) -> None:
