@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from trilane.plugins import PluginInfo, discover, installed
+from trilane.errors import ConfigError
+from trilane.plugins import PluginInfo, PluginManager, discover, installed
 
 from .conftest import Ship
 
@@ -94,3 +95,17 @@ def test_broken_metadata_hides_nobody_else(ship: Ship) -> None:
 
 def test_the_marker_for_all_installed_plugins_shows_what_it_is() -> None:
     assert repr(installed()) == "installed()"
+
+
+def test_the_environment_bounds_imports(ship: Ship, monkeypatch: pytest.MonkeyPatch) -> None:
+    ship("acme-slow", {"slow": "acme_slow"}, {"acme_slow": "import threading\nthreading.Event().wait(60)"})
+    monkeypatch.setenv("TRILANE_IMPORT_SECONDS", "0.05")
+    (info,) = PluginManager(installed()).plugins()
+    assert (info.status, info.reason) == ("failed", "TimeoutError: the import has not ended within 0.05 s")
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "inf", "nan"])
+def test_a_bound_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRILANE_IMPORT_SECONDS", text)
+    with pytest.raises(ConfigError, match=f"TRILANE_IMPORT_SECONDS is '{text}'; give a number of seconds above 0"):
+        PluginManager()
