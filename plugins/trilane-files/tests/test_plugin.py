@@ -143,4 +143,4 @@ async def test_what_is_cut_is_not_cut_again(docs: Path) -> None:
     (_, text), (_, found) = _texts(model)
     assert text.startswith("x" * 16_000)
     assert text.endswith("continue with offset=1, column=16001]")
-    assert found.endswith("[matching lines 1-500 of 5,000; continue with offset=500]")
+    assert "\n[matching lines 1-500 of 5,000; continue with offset=500]" in found
