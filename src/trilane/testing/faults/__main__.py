@@ -21,7 +21,7 @@ from .stage import FAULTS
 
 __all__ = ["main"]
 
-SAMPLE_PER_FAULT = 1
+SAMPLE_PER_BACKEND = 8
 SAMPLE_SECONDS = 25.0
 
 
@@ -94,7 +94,7 @@ def _cases(options: argparse.Namespace, adapter: Adapter) -> Iterator[Case]:
         if whole:
             yield from cases
         else:
-            yield from sample(cases, SAMPLE_PER_FAULT, options.seed)
+            yield from sample(cases, SAMPLE_PER_BACKEND, options.seed)
 
 
 def _one(options: argparse.Namespace, adapter: Adapter) -> int:

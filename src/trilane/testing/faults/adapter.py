@@ -20,7 +20,7 @@ from .stage import Stage
 __all__ = ["Adapter", "Backend", "Evidence", "Outcome", "Subject"]
 
 Backend: TypeAlias = Literal["asyncio", "trio"]
-Outcome: TypeAlias = Literal["returned", "raised", "cancelled", "hung"]
+Outcome: TypeAlias = Literal["returned", "raised", "cancelled", "hung", "escaped"]
 
 
 @dataclass

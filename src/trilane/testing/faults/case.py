@@ -72,8 +72,19 @@ def play(case: Case, scenario: Scenario, adapter: Adapter) -> Played:
     patience = REAL_SECONDS if scenario.real else 0.0
     with _listening(evidence):
         driver = _AsyncioDriver if case.backend == "asyncio" else _TrioDriver
-        driver(stage, evidence).run(scenario, adapter, patience, case.seed)
+        try:
+            driver(stage, evidence).run(scenario, adapter, patience, case.seed)
+        except BaseException as error:
+            if stage.injected is None or not _comes_from(error, stage.injected):
+                raise  # not the framework's doing: an error of the harness, or somebody pressed Ctrl-C
+            evidence.outcome, evidence.error = "escaped", error
     return Played(case, scenario, stage, evidence)
+
+
+def _comes_from(error: BaseException, injected: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_comes_from(one, injected) for one in error.exceptions)
+    return error is injected
 
 
 @contextmanager
@@ -130,18 +141,18 @@ class _Driver:
             self.evidence.helper_error = error
 
     async def look_for_leaks(self, before: Any, settle: Callable[[], Awaitable[None]], real: bool) -> None:
-        """Compare with `before`; what is on its way out gets some steps and, if threads are at work, real time."""
+        """Compare with `before`. Tasks must have ended already; threads and files get real time to go."""
+        tasks = [text for kind, text in _new(before) if kind == "tasks"]
         deadline = time.perf_counter() + (2.0 if real else 0.3)
         rounds = 0
-        while left := _new(before):
+        while left := [text for kind, text in _new(before) if kind != "tasks"]:
+            if time.perf_counter() > deadline:
+                break
             rounds += 1
-            waits_outside = any(kind != "tasks" for kind, _ in left)
-            if rounds > 30 and (not waits_outside or time.perf_counter() > deadline):
-                self.evidence.left = tuple(text for _, text in left)
-                return
             await settle()
             if rounds > 30:
                 time.sleep(0.001)  # noqa: ASYNC251  (real time, for threads and processes; virtual time must stand)
+        self.evidence.left = (*tasks, *left)
 
 
 def _new(before: Any) -> list[tuple[str, str]]:

@@ -51,6 +51,8 @@ def violations(played: Played) -> list[tuple[str, str]]:
     """Every violated invariant with a sentence that says what is wrong."""
     if played.evidence.outcome == "hung":
         return [("returns_in_time", "the call did not return; it hangs for ever")]
+    if played.evidence.outcome == "escaped":
+        return [("right_exception", f"{played.evidence.error!r} left the event loop past the caller")]
     return [(name, text) for name, check in INVARIANTS.items() for text in check(played)]
 
 

@@ -80,15 +80,17 @@ def all_cases(
                     yield Case(scenario=scenario.name, fault=fault, point=point, backend=backend, gap=gap, seed=seed)
 
 
-def sample(cases: Iterable[Case], per_fault: int, seed: int) -> list[Case]:
-    """At most so many cases of each scenario, fault and backend, always the same for a seed."""
-    groups: dict[tuple[str, str, str], list[Case]] = {}
+def sample(cases: Iterable[Case], per_backend: int, seed: int) -> list[Case]:
+    """So many cases of each scenario and backend, of as many different faults, always the same for a seed."""
+    groups: dict[tuple[str, str], dict[str, list[Case]]] = {}
     for case in cases:
-        groups.setdefault((case.scenario, case.fault, case.backend), []).append(case)
-    chooser = random.Random(seed)
+        groups.setdefault((case.scenario, case.backend), {}).setdefault(case.fault, []).append(case)
     chosen: list[Case] = []
-    for group in groups.values():
-        chosen += group if len(group) <= per_fault else chooser.sample(group, per_fault)
+    for (scenario, backend), by_fault in groups.items():
+        chooser = random.Random(f"{seed} {scenario} {backend}")
+        faults = sorted(by_fault)
+        for fault in chooser.sample(faults, min(per_backend, len(faults))):
+            chosen.append(chooser.choice(by_fault[fault]))
     return chosen
 
 
