@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from trilane.sessions import CanBackUp, CanCheck, CanDelete, CanFork, CanKeepBlobs, CanList, CanRename, CanSearch, CanSkip
+from trilane.sessions import (
+    CanBackUp,
+    CanCheck,
+    CanDelete,
+    CanFork,
+    CanKeepBlobs,
+    CanList,
+    CanRename,
+    CanSearch,
+    CanSkip,
+)
 from trilane.testing.stores import CHECKS
 from trilane_sqlite import SqliteStore
 

@@ -71,6 +71,8 @@ def connect(path: str, *, busy_seconds: float, synchronous: str) -> sqlite3.Conn
         StoreError: it cannot be opened, is no session file, or a later release wrote it.
     """
     _create(path)
+    if _missing_bytes(path):
+        return _open_truncated(path)
     try:
         connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
     except sqlite3.Error as error:
@@ -98,6 +100,33 @@ def _create(path: str) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         raise StoreError(f"session file {path} cannot be made: {error.strerror}. Check the folder") from error
+
+
+def _missing_bytes(path: str) -> int:
+    """How much shorter the file is than its header says."""
+    with open(path, "rb") as file:
+        header = file.read(100)
+        size = file.seek(0, os.SEEK_END)
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0") or os.path.exists(f"{path}-wal"):
+        return 0  # with a log beside it the file may well be short
+    page = int.from_bytes(header[16:18], "big")
+    return int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page) - size
+
+
+def _open_truncated(path: str) -> sqlite3.Connection:
+    """SQLite opens no file that is too short: what is left is read from a copy of the right length."""
+    import shutil
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="trilane-", ignore_cleanup_errors=True) as folder:
+        copy = os.path.join(folder, "truncated.sqlite3")
+        shutil.copyfile(path, copy)
+        os.truncate(copy, os.path.getsize(path) + _missing_bytes(path))
+        connection = sqlite3.connect(copy, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = MEMORY")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the file, which is then unlinked
+    connection.execute("PRAGMA query_only = ON")
+    return connection
 
 
 def _patiently(action: Callable[[], object], busy_seconds: float) -> None:

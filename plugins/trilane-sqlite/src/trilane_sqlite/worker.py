@@ -247,6 +247,8 @@ class Worker:
             text += "; the file is damaged. `trilane sessions doctor` says what can be read; restore a backup"
         elif getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
             text += "; free some space, nothing was written"
+        elif getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
+            text += "; it is read-only, or the file is damaged and can only be read: then restore a backup"
         explained = StoreError(text)
         explained.__cause__ = error
         return explained
