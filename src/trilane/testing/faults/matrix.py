@@ -89,8 +89,8 @@ def sample(cases: Iterable[Case], per_backend: int, seed: int) -> list[Case]:
     for (scenario, backend), by_fault in groups.items():
         chooser = random.Random(f"{seed} {scenario} {backend}")
         faults = sorted(by_fault)
-        for fault in chooser.sample(faults, min(per_backend, len(faults))):
-            chosen.append(chooser.choice(by_fault[fault]))
+        few = chooser.sample(faults, min(per_backend, len(faults)))
+        chosen += [chooser.choice(by_fault[fault]) for fault in few]
     return chosen
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from trilane.errors import AgentProtocolError
 from trilane.messages import ToolCall
-from trilane.testing.models import Step, call
+from trilane.testing.models import ScriptStep, Step, call
 
 from .plugins import Closer, Compactor, EveryHook, Listener, Retrier, SendsBack
 from .scenario import Play, Scenario
@@ -82,7 +82,7 @@ def _model_error(_stage: Stage) -> Play:
 
 @scenario("model_retry", "hooks")
 def _model_retry(stage: Stage) -> Play:
-    script = [Step("Half an", error=ConnectionError("the provider is gone")), "A whole answer."]
+    script: list[ScriptStep] = [Step("Half an", error=ConnectionError("the provider is gone")), "A whole answer."]
     return Play(script=script, plugins=[Retrier(stage, "retrier")])
 
 
@@ -291,7 +291,7 @@ def _steering_each_phase(_stage: Stage) -> Play:
             said.append(event.phase.value)
             _say(run.steer, f"Said in {event.phase.value}.")
 
-    script = ["One.", [_one("look")], "Two.", "Three.", "Four.", "Five."]
+    script: list[ScriptStep] = ["One.", [_one("look")], "Two.", "Three.", "Four.", "Five."]
     return Play(script=script, tools=[worker("look", seconds=0.1)], react=react)
 
 
@@ -304,13 +304,13 @@ def _follow_up(_stage: Stage) -> Play:
             said.append(event.type)
             _say(run.follow_up, f"After {event.type}.")
 
-    script = [[_one("look")], "One.", "Two.", "Three.", "Four."]
+    script: list[ScriptStep] = [[_one("look")], "One.", "Two.", "Three.", "Four."]
     return Play(script=script, tools=[worker("look", seconds=0.1)], react=react)
 
 
 @scenario("compaction", "hooks")
 def _compaction(stage: Stage) -> Play:
-    script = [[_one("look")], "After compaction."]
+    script: list[ScriptStep] = [[_one("look")], "After compaction."]
     return Play(script=script, tools=[worker("look")], plugins=[Compactor(stage, "compactor")])
 
 
@@ -337,7 +337,7 @@ def _hooks_model_error(stage: Stage) -> Play:
 
 @scenario("hooks_ask", "hooks", "questions")
 def _hooks_ask(stage: Stage) -> Play:
-    script = [[_one("painter")], "Blue."]
+    script: list[ScriptStep] = [[_one("painter")], "Blue."]
     plugins = [EveryHook(stage, "first"), Listener(stage, "listener")]
     return Play(script=script, tools=[asking("painter")], plugins=plugins, react=_replying("blue", "red"))
 
@@ -388,13 +388,13 @@ def _sink_slow(_stage: Stage) -> Play:
 
 @scenario("sink_failing", "sink", mode="sink", status="failed")
 def _sink_failing(_stage: Stage) -> Play:
-    script = [Step("Looking for it now.", calls=[_one("look")]), "Found."]
+    script: list[ScriptStep] = [Step("Looking for it now.", calls=[_one("look")]), "Found."]
     return Play(script=script, tools=[worker("look", seconds=0.1)], sink="failing")
 
 
 @scenario("sink_vanishing", "sink", mode="sink", status="failed")
 def _sink_vanishing(_stage: Stage) -> Play:
-    script = [Step("Looking for it now.", calls=[_one("look")]), "Found."]
+    script: list[ScriptStep] = [Step("Looking for it now.", calls=[_one("look")]), "Found."]
     return Play(script=script, tools=[worker("look", seconds=0.1)], sink="vanishing")
 
 
