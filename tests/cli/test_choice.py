@@ -34,3 +34,19 @@ def test_without_any_hint_it_is_the_offline_planner() -> None:
 def test_a_key_is_never_part_of_the_reason() -> None:
     for plugins in (set[str](), {"openai"}):
         assert "sekret" not in choose_model("", {"OPENAI_API_KEY": "sekret"}, plugins).reason
+
+
+@pytest.mark.parametrize(
+    ("variable", "model"), [("DEEPSEEK_API_KEY", "openai:deepseek"), ("MISTRAL_API_KEY", "openai:mistral")]
+)
+def test_a_key_of_a_server_with_a_default_model(variable: str, model: str) -> None:
+    choice = choose_model("", {variable: "k"}, ["openai"])
+    assert (choice.model, choice.is_default) == (model, False)
+    assert choice.reason.startswith(f"{variable} is set")
+
+
+def test_a_key_of_a_server_without_a_default_model_says_what_to_write() -> None:
+    choice = choose_model("", {"GROQ_API_KEY": "k"}, ["openai"])
+    assert choice.model == "offline"
+    assert choice.reason == "GROQ_API_KEY is set, but a model must be named (--model openai:groq/NAME)"
+    assert choose_model("", {"GROQ_API_KEY": "k", "MISTRAL_API_KEY": "k"}, ["openai"]).model == "openai:mistral"

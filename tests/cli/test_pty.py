@@ -2,98 +2,27 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import re
-import select
-import signal
-import struct
 import sys
-import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-_CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)")
+if TYPE_CHECKING:
+    from conftest import Terminal
 
-
-class Terminal:
-    """A program on a pseudo-terminal of 24 lines and 80 columns."""
-
-    def __init__(self, argv: list[str], environment: dict[str, str], cwd: Path) -> None:
-        self._seen = ""
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(cwd)
-            os.execve(argv[0], argv, environment)
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self.status: int | None = None
-
-    @property
-    def text(self) -> str:
-        """Everything that was written, without colours and cursor movements."""
-        return _CONTROL.sub("", self._seen).replace("\r\n", "\n")
-
-    @property
-    def raw(self) -> str:
-        return self._seen
-
-    def wait_for(self, text: str, seconds: float = 30) -> None:
-        """Read until `text` has been written."""
-        deadline = monotonic() + seconds
-        while text not in self.text:
-            assert self._read(deadline), f"no {text!r} in:\n{self.text}"
-
-    def type(self, text: str) -> None:
-        os.write(self._fd, text.encode())
-
-    def finish(self, seconds: float = 30) -> int:
-        """Read to the end and return the exit status."""
-        deadline = monotonic() + seconds
-        while self._read(deadline):
-            pass
-        assert monotonic() < deadline, f"still running:\n{self.text}"
-        _, status = os.waitpid(self.pid, 0)
-        self.status = os.waitstatus_to_exitcode(status)
-        return self.status
-
-    def _read(self, deadline: float) -> bool:
-        ready, _, _ = select.select([self._fd], [], [], max(deadline - monotonic(), 0))
-        if not ready:
-            return False
-        try:
-            data = os.read(self._fd, 65536)
-        except OSError:  # Linux says EIO when the other side is closed
-            return False
-        self._seen += data.decode("utf-8", "replace")
-        return bool(data)
-
-    def close(self) -> None:
-        if self.status is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        os.close(self._fd)
-
-
-Open = Callable[..., Terminal]
+Open: TypeAlias = "Callable[..., Terminal]"
 
 
 @pytest.fixture
-def terminal(acting_environment: dict[str, str], tmp_path: Path) -> Iterator[Open]:
-    opened: list[Terminal] = []
-
+def terminal(open_terminal: Callable[..., Terminal], acting_environment: dict[str, str], tmp_path: Path) -> Open:
     def start(scene: str, *args: str, **environment: str) -> Terminal:
         argv = [sys.executable, "-m", "trilane", "run", "go", "-m", f"acting:{scene}", *args]
-        made = Terminal(argv, {**acting_environment, **environment}, tmp_path)
-        opened.append(made)
-        return made
+        return open_terminal(argv, {**acting_environment, **environment}, tmp_path)
 
-    yield start
-    for each in opened:
-        each.close()
+    return start
 
 
 def test_a_run_on_a_terminal(terminal: Open) -> None:

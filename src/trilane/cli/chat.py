@@ -39,7 +39,7 @@ def chat_command(
     Every installed plugin takes part. What is typed while a run works steers it; /help shows the commands. Without a
     terminal each line of standard input is a request.
 
-    Exit status: 0 left, 1 a request failed (without a terminal), 2 wrong usage, 130 left by Ctrl-C.
+    Exit status: 0 left, 1 a line failed (without a terminal), 2 wrong usage, 130 left by Ctrl-C.
     """
     from .chat_launch import ChatOptions, launch_chat
 

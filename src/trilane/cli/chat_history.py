@@ -66,14 +66,14 @@ class History:
     def _load(self, path: Path) -> None:
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
-                lines = file.read().splitlines()
+                lines = file.read().split("\n")
         except FileNotFoundError:
             return
         except OSError as error:
             self.problem = f"the history in {path} cannot be read: {error.strerror or error}"
             return
         self.entries = [entry for line in lines if (entry := _entry(line))][-MOST:]
-        if len(lines) > 2 * MOST:
+        if len(lines) > 2 * MOST + 1:
             self._shorten(path)
 
     def _shorten(self, path: Path) -> None:

@@ -110,7 +110,7 @@ class Screen(RenderHook):
             edited, row, column = self._edited(self.editor, console.width, max(room - 3, 2))
         above = self.region(console, options, room - len(edited) - 2) if self.region is not None else []
         if edited and self.spaced:
-            above = [[], *above, []] if above else [[]]
+            above = [*([] if above and not above[0] else [[]]), *above, *([[]] if above else [])]
         lines = [*above, *edited]
         if self.editor is None:
             return lines, (max(len(lines) - 1, 0), 0)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from trilane.errors import AgentProtocolError, RunCancelledError, SessionError, TrilaneError
+from trilane.errors import AgentProtocolError, RunCancelledError, SessionError
 
 from .chat_answers import ChatAnswers
 from .chat_commands import COMMANDS, find_command
@@ -39,7 +39,7 @@ class Chat:
         front: Whoever uses the chat.
         choice: The model, and why it was taken.
         session: The session that requests go to.
-        exit_status: 1 after a request that failed where nobody sits at the front, otherwise 0.
+        exit_status: 1 after a line that failed where nobody sits at the front, otherwise 0.
         is_over: True once somebody said that the chat should end.
         used: The sessions that runs were made on.
     """
@@ -205,4 +205,4 @@ class Chat:
         """A command failed."""
         self.front.error(error_paragraph(error))
         if not self.front.is_interactive:
-            self.exit_status = 2 if isinstance(error, TrilaneError) else 1
+            self.exit_status = 1
