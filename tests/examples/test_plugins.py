@@ -124,7 +124,9 @@ def test_secrets_reach_neither_model_nor_history_nor_caller() -> None:
     model = ScriptedModel(Step("Well.", reasoning=f"I know {SECRET}", calls=[call("leak")]), text)
     subject = Agent(model, tools=[leak], plugins=[load("redact_secrets").RedactSecrets()])
     record = record_run(subject, f"Use {SECRET} please")
-    everything = "".join(record.lines[1:]) + record.result.to_json() + "".join(request.to_json() for request in model.requests)
+    everything = (
+        "".join(record.lines[1:]) + record.result.to_json() + "".join(request.to_json() for request in model.requests)
+    )
     everything += "".join(event.to_json() for event in record.events if event.type != "run_started")
     assert SECRET not in everything
     assert "hunter2" not in everything
