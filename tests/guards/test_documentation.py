@@ -86,7 +86,7 @@ def test_the_test_kit_is_documented(anchors: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "schema", "plugins list", "plugins info", "plugins order", "plugins doctor"]
+    "command", ["run", "chat", "schema", "plugins list", "plugins info", "plugins order", "plugins doctor"]
 )
 def test_every_option_of_a_command_is_documented(command: str) -> None:
     page = _page("commands.md")
