@@ -14,6 +14,7 @@ from .groups import RootGroup
 from .plugins import plugins_app
 from .run import run_command
 from .schema import schema_command
+from .sessions import sessions_app
 
 __all__ = ["app", "run_app"]
 
@@ -47,6 +48,7 @@ def _root(
 app.command("run")(reported(run_command))
 app.command("chat")(reported(chat_command))
 app.add_typer(plugins_app, name="plugins")
+app.add_typer(sessions_app, name="sessions")
 app.command("schema")(reported(schema_command))
 
 

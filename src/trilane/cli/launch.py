@@ -30,6 +30,9 @@ class Launch:
     request: str
     model: str = ""
     session: str = ""
+    go_on: bool = False
+    resume: bool = False
+    store: str = "sqlite"
     root: str = ""
     plugin_options: tuple[str, ...] = ()
     max_turns: int | None = None
@@ -49,7 +52,9 @@ def launch(options: Launch) -> int:
         KeyboardInterrupt: Ctrl-C before the run had begun.
     """
     try:
-        text = _request_text(options.request)
+        if options.session and options.go_on:
+            raise UsageError("--session and --continue exclude each other: say which session, or take the last")
+        text = "" if options.resume else _request_text(options.request)
         blocked = blocked_names(options.plugin_options)
         set_root(options.root)
         encoding = "utf-8" if options.json_lines else sys.stdout.encoding
@@ -72,7 +77,7 @@ def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) ->
     if options.verbose or not choice.is_default or sys.stderr.isatty():
         say(f"model {choice.model}: {choice.reason}")
     answers = Answers(approve=options.approve, lines=TerminalLines() if can_prompt() else None)
-    run_options: dict[str, Any] = {"session": options.session or None}
+    run_options: dict[str, Any] = {}
     if not answers.attended:
         run_options["answer"] = answers.unattended
     if options.trace_plugins:
@@ -81,10 +86,16 @@ def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) ->
         run_options["limits"] = Limits(turns=options.max_turns)
 
     async def work() -> Outcome:
+        from .sessions_run import keep_session, leave_session
+
         try:
-            return await drive(lambda: agent.stream(text, **run_options), renderer, answers)
+            session = await keep_session(agent, options)
+            if options.resume:
+                return await drive(lambda: agent.resume(session, **run_options), renderer, answers)
+            return await drive(lambda: agent.stream(text, session=session or None, **run_options), renderer, answers)
         finally:
             await agent.aclose()
+            leave_session(agent)
 
     outcome = asyncio.run(work())
     status = outcome.exit_status

@@ -19,6 +19,7 @@ def run_command(
     session: Annotated[
         str, typer.Option(help="Session whose history the run continues.", metavar="NAME", show_default=False)
     ] = "",
+    go_on: Annotated[bool, typer.Option("--continue", "-c", help="Continue the session used last.")] = False,
     root: Annotated[
         str, typer.Option(help="The folder that file tools may see.", metavar="PATH", show_default=False)
     ] = "",
@@ -56,6 +57,7 @@ def run_command(
                 request=request,
                 model=model,
                 session=session,
+                go_on=go_on,
                 root=root,
                 plugin_options=tuple(plugin or ()),
                 max_turns=max_turns,

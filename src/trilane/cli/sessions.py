@@ -1,0 +1,228 @@
+"""`trilane sessions`: list, show, resume, fork, rename, delete, export, import, doctor, backup.
+
+What they do is in the files `sessions_*.py`, loaded when a command runs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .console import reported
+from .groups import CheapGroup
+
+__all__ = ["sessions_app"]
+
+sessions_app = typer.Typer(
+    cls=CheapGroup,
+    help="Look at stored sessions, and go on with them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+_Store = Annotated[
+    str,
+    typer.Option(help="NAME or NAME:PLACE of a session store.", metavar="STORE", envvar="TRILANE_STORE"),
+]
+_Session = Annotated[
+    str, typer.Argument(help="Id of the session, or the beginning of it.", metavar="ID", show_default=False)
+]
+
+
+@sessions_app.command("list")
+@reported
+def list_command(
+    search: Annotated[
+        str, typer.Option("--search", "-s", help="Only sessions in which this text occurs.", metavar="TEXT")
+    ] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many lines.", min=1, metavar="N")] = 20,
+    json_lines: Annotated[bool, typer.Option("--json", help="One line of JSON for each.")] = False,
+    store: _Store = "sqlite",
+) -> None:
+    """One line for each session, the one used last first; with --search, for each place where the text occurs."""
+    from .sessions_store import with_store
+    from .sessions_views import found_lines, listed_lines
+
+    if search:
+        _print(with_store(store, lambda opened: found_lines(opened, search, limit, json_lines)))
+    else:
+        _print(with_store(store, lambda opened: listed_lines(opened, limit, json_lines)))
+
+
+@sessions_app.command("show")
+@reported
+def show_command(
+    session: _Session,
+    full: Annotated[bool, typer.Option("--full", help="Whole messages and results.")] = False,
+    store: _Store = "sqlite",
+) -> None:
+    """The messages of a session, with their ids, and how its runs ended."""
+    from .sessions_store import with_store
+    from .sessions_views import shown_lines
+
+    _print(with_store(store, lambda opened: shown_lines(opened, session, full)))
+
+
+@sessions_app.command("resume")
+@reported
+def resume_command(
+    session: _Session,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="PROVIDER or PROVIDER:NAME.", metavar="MODEL", show_default=False)
+    ] = "",
+    root: Annotated[
+        str, typer.Option(help="The folder that file tools may see.", metavar="PATH", show_default=False)
+    ] = "",
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option("-p", help="no:NAME leaves out an installed plugin; may be repeated.", metavar="no:NAME"),
+    ] = None,
+    approve: Annotated[
+        bool | None, typer.Option("--yes/--no", help="Answer every approval without asking.", show_default=False)
+    ] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="Print every event as one line of JSON.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show phases and other details.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    store: _Store = "sqlite",
+) -> None:
+    """Go on where a session was cut off or put aside. Exit status as of `trilane run`.
+
+    Tools that are safe to run twice run again; of others that had started, the model is told that their effect is
+    unknown. `trilane sessions doctor ID` says beforehand what will be done.
+    """
+    from .launch import Launch, launch
+
+    raise typer.Exit(
+        launch(
+            Launch(
+                request="",
+                resume=True,
+                session=session,
+                store=store,
+                model=model,
+                root=root,
+                plugin_options=tuple(plugin or ()),
+                approve=approve,
+                json_lines=json_lines,
+                verbose=verbose,
+                debug=debug,
+            )
+        )
+    )
+
+
+@sessions_app.command("fork")
+@reported
+def fork_command(
+    session: _Session,
+    at: Annotated[
+        str, typer.Option(help="The last message that is taken; all of them without it.", metavar="MESSAGE")
+    ] = "",
+    new: Annotated[str, typer.Option("--as", help="Id of the new session.", metavar="ID")] = "",
+    store: _Store = "sqlite",
+) -> None:
+    """Make a session of the beginning of another, and print its id."""
+    from .sessions_changes import fork
+    from .sessions_store import with_store
+
+    _print(with_store(store, lambda opened: fork(opened, session, at, new)))
+
+
+@sessions_app.command("rename")
+@reported
+def rename_command(
+    session: _Session,
+    title: Annotated[str, typer.Argument(help="The new title; empty for none.", metavar="TITLE", show_default=False)],
+    store: _Store = "sqlite",
+) -> None:
+    """Give a session a title."""
+    from .sessions_changes import rename
+    from .sessions_store import with_store
+
+    with_store(store, lambda opened: rename(opened, session, title))
+
+
+@sessions_app.command("delete")
+@reported
+def delete_command(
+    sessions: Annotated[list[str], typer.Argument(help="Whole ids of sessions.", metavar="ID...", show_default=False)],
+    store: _Store = "sqlite",
+) -> None:
+    """Delete sessions with all that belongs to them. There is no way back; ids must be given whole."""
+    from .sessions_changes import delete
+    from .sessions_store import with_store
+
+    with_store(store, lambda opened: delete(opened, sessions))
+
+
+@sessions_app.command("export")
+@reported
+def export_command(
+    session: _Session,
+    markdown: Annotated[bool, typer.Option("--markdown/--jsonl", help="For reading, or for `import`.")] = False,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="The file; standard output without it.", metavar="FILE")
+    ] = "",
+    store: _Store = "sqlite",
+) -> None:
+    """Write a session as JSON lines, one for each record, or as Markdown."""
+    from .sessions_export import export
+    from .sessions_store import with_store
+
+    with_store(store, lambda opened: export(opened, session, markdown, output))
+
+
+@sessions_app.command("import")
+@reported
+def import_command(
+    file: Annotated[str, typer.Argument(help="JSON lines of `export`; - reads standard input.", metavar="FILE")],
+    new: Annotated[str, typer.Option("--as", help="Id of the session, instead of the one in the file.")] = "",
+    store: _Store = "sqlite",
+) -> None:
+    """Read a session that was exported as JSON lines, and print its id."""
+    from .sessions_export import import_file
+    from .sessions_store import with_store
+
+    _print(with_store(store, lambda opened: import_file(opened, file, new)))
+
+
+@sessions_app.command("doctor")
+@reported
+def doctor_command(
+    session: Annotated[
+        str, typer.Argument(help="Id of a session, or the beginning of it; the whole store without.", metavar="ID")
+    ] = "",
+    store: _Store = "sqlite",
+) -> None:
+    """Say in words where a session stands and what resuming it would do, or what is wrong with the store.
+
+    Exit status: 0 all can be read, 1 something is damaged.
+    """
+    from .sessions_doctor import examine
+    from .sessions_store import with_store
+
+    lines, is_well = with_store(store, lambda opened: examine(opened, session))
+    _print(lines)
+    raise typer.Exit(0 if is_well else 1)
+
+
+@sessions_app.command("backup")
+@reported
+def backup_command(
+    file: Annotated[str, typer.Argument(help="The file to write; it must not exist.", metavar="FILE")],
+    store: _Store = "sqlite",
+) -> None:
+    """Copy the whole store to a new file, while it may be in use."""
+    from .sessions_changes import back_up
+    from .sessions_store import with_store
+
+    with_store(store, lambda opened: back_up(opened, file))
+
+
+def _print(lines: list[str]) -> None:
+    from trilane.messages import clean_text
+
+    for line in lines:
+        print(clean_text(line))
