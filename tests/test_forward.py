@@ -257,11 +257,11 @@ async def test_r80_child_runs_behave_the_same_with_their_local_history() -> None
     assert result.status == "failed"
     assert isinstance(result.error, EventSinkClosed)
     assert_history(result.messages)
-    assert ran == ["a", "b"]
+    assert sorted(ran) == ["a", "b"]  # which of two tools begins first is the event loop's to say
     (session,) = [one for one in child.store.sessions() if one != "s"]  # type: ignore[attr-defined]
     records = (await child.store.load(session)).records
     finished = [one.result.content for one in records if one.kind == "call_finished"]
-    assert finished == ["did a", "did b"]
+    assert sorted(finished) == ["did a", "did b"]
     assert records[-1].kind == "run_ended"
 
 

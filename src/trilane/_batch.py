@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ._asking import can_be_answered, close_question, open_question, start_answering, withdraw_all
 from ._backend import Waiter, new_waiter
 from ._decide import CallRun, arguments_hash, decide, take_approval
-from ._invoke import execute
+from ._invoke import cut_off, execute
 from .errors import RunLimitError
 from .events import ToolCallEvent, ToolCompleted, ToolStarted
 from .messages import Approval, AssistantMessage, Outcome, ToolCall, ToolResult
@@ -439,13 +439,9 @@ class Batch:
 
     def _truth(self, run: CallRun, text: str, outcome: Outcome) -> ToolResult:
         name = run.call.name
-        if run.is_running and run.began:
-            return ToolResult(
-                call_id=run.call.id, content=f"Tool {name} is still running, effect unknown", outcome="still_running"
-            )
         if not run.began:
             return ToolResult(call_id=run.call.id, content=f"Tool {name} was not run: {text}", outcome="not_started")
-        return ToolResult(call_id=run.call.id, content=f"Tool {name} was interrupted, effect unknown", outcome=outcome)
+        return cut_off(run, outcome, still_running=run.is_running)
 
 
 def _external_result(run: CallRun, entry: Any) -> ToolResult:

@@ -15,7 +15,7 @@ from ._threads import ThreadCall
 from .context import ToolContext
 from .errors import PluginError, ToolTimeoutError
 from .events import LateResultEvent
-from .messages import ToolResult
+from .messages import Outcome, ToolResult
 from .stores import CallStarted
 from .tools import error_result, render_result
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ._core import Core
     from ._decide import CallRun
 
-__all__ = ["execute"]
+__all__ = ["cut_off", "execute"]
 
 
 async def execute(core: Core, batch: Batch, run: CallRun) -> None:
@@ -48,8 +48,7 @@ async def execute(core: Core, batch: Batch, run: CallRun) -> None:
         if run.result is None and not run.began:
             run.result = _not_run(run, "the run ended before it could start")
         elif run.result is None:
-            text = f"Tool {run.call.name} was interrupted, effect unknown"
-            run.result = ToolResult(call_id=run.call.id, content=text, outcome=batch.cut_off_as)
+            run.result = cut_off(run, batch.cut_off_as, still_running=run.thread is not None and not run.thread.done)
     finally:
         clock.end()
         if not core.finished and not clock.given_up:
@@ -57,6 +56,14 @@ async def execute(core: Core, batch: Batch, run: CallRun) -> None:
                 run.state = "finished"
                 batch.commit(run)
             batch.wake()
+
+
+def cut_off(run: CallRun, outcome: Outcome, *, still_running: bool) -> ToolResult:
+    """The answer to a call that had begun and has no result."""
+    text = f"Tool {run.call.name} was interrupted, effect unknown"
+    if still_running:
+        text, outcome = f"Tool {run.call.name} is still running, effect unknown", "still_running"
+    return ToolResult(call_id=run.call.id, content=text, outcome=outcome)
 
 
 def _not_run(run: CallRun, why: str) -> ToolResult:

@@ -56,14 +56,15 @@ async def test_w01_further_cancels_in_the_clean_up_leave_no_active_phase(slow: s
 
     async def clean_up_slowly() -> None:
         cleaning.set()
-        await asyncio.sleep(0.05)
+        for _ in range(50):
+            await asyncio.sleep(0)
 
     @tool
     async def hang() -> str:
         """Hang."""
         reached.set()
         try:
-            await asyncio.sleep(100)
+            await anyio.sleep_forever()
         finally:
             if slow == "tool":
                 await clean_up_slowly()
@@ -72,7 +73,7 @@ async def test_w01_further_cancels_in_the_clean_up_leave_no_active_phase(slow: s
     async def model(request: Any, emit: Any) -> str:
         reached.set()
         try:
-            await asyncio.sleep(100)
+            await anyio.sleep_forever()
         finally:
             if slow == "model":
                 await clean_up_slowly()
@@ -128,7 +129,7 @@ async def test_w02_one_swallowed_cancel_makes_nobody_hang(where: str) -> None:
         reached.set()
         for _ in range(2):
             try:
-                await asyncio.sleep(100)
+                await anyio.sleep_forever()
             except asyncio.CancelledError:
                 pass
 
@@ -271,7 +272,7 @@ async def test_w07_a_cancel_after_completion_propagates_and_changes_no_status(ho
 
     async def wait() -> None:
         reached.set()
-        await asyncio.sleep(100)
+        await anyio.sleep_forever()
 
     slow = Slow()
     setattr(slow, hook, hookimpl(wait))
