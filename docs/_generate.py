@@ -1,4 +1,4 @@
-"""Writes the parts of the reference that code already says: phases, hooks, events, errors, settings.
+"""Writes the parts of the reference that code already says: phases, hooks, events, errors, settings; and `llms.txt`.
 
 A page holds a part between `<!-- generated: NAME -->` and `<!-- end -->`; everything around it is written by hand. Run
 it without arguments to rewrite the pages; `--check` only says which pages are out of date, and fails if there are any.
@@ -263,6 +263,32 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
+def llms_text() -> str:
+    """`llms.txt`: what Trilane is, and every page of the site with what it is about."""
+    lines = [
+        "# Trilane",
+        "",
+        "> A Python agent runtime with three lanes: an acknowledged UI stream, notifications for plugins, replies from "
+        "outside. A run works one request through nine phases and calls the hooks of plugins on the way.",
+        "",
+    ]
+    for line in (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2].splitlines():
+        title, _, place = line.strip().removeprefix("- ").partition(": ")
+        if place:
+            lines.append(f"- [{title}]({place}): {_about(DOCS / place)}")
+        else:
+            lines += ["", f"## {title.removesuffix(':')}", ""]
+    return "\n".join(lines) + "\n"
+
+
+def _about(page: Path) -> str:
+    """The first sentence of a page."""
+    paragraphs = page.read_text(encoding="utf-8").split("\n\n")
+    first = next(text for text in paragraphs[1:] if re.match(r"[A-Z`*\[]", text))
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
+    return re.split(r"(?<=[.:?]) (?=[A-Z`])", plain)[0].rstrip(":")
+
+
 def rewritten(text: str) -> str:
     """The page with its generated parts made anew.
 
@@ -284,6 +310,11 @@ def main() -> int:
             stale.append(page)
             if "--check" not in sys.argv:
                 page.write_text(new, encoding="utf-8")
+    llms, listing = DOCS / "llms.txt", llms_text()
+    if not llms.exists() or llms.read_text(encoding="utf-8") != listing:
+        stale.append(llms)
+        if "--check" not in sys.argv:
+            llms.write_text(listing, encoding="utf-8")
     unused = sorted(set(PARTS) - used)
     if unused:
         print(f"no page shows: {', '.join(unused)}")
