@@ -86,7 +86,7 @@ def test_continue_takes_the_session_used_last(chat: Chat) -> None:
 def test_continue_without_a_session_says_what_to_do(chat: Chat) -> None:
     done = chat("talk", "", "--continue")
     assert done.returncode == 2
-    assert done.stderr == "trilane: --continue: no session is stored yet; start one with `trilane chat`\n"
+    assert done.stderr == "trilane: --continue: no session is stored yet\n"
     assert chat("talk", "", "--continue", "--session", "x").returncode == 2
 
 

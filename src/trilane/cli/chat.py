@@ -17,6 +17,9 @@ def chat_command(
         str, typer.Option(help="Session to go on with, or a name for a new one.", metavar="ID", show_default=False)
     ] = "",
     go_on: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the session used last.")] = False,
+    store: Annotated[
+        str, typer.Option(help="Where sessions are: NAME or NAME:PLACE.", metavar="STORE", envvar="TRILANE_STORE")
+    ] = "sqlite",
     root: Annotated[
         str, typer.Option(help="The folder that file tools may see.", metavar="PATH", show_default=False)
     ] = "",
@@ -49,6 +52,7 @@ def chat_command(
                 model=model,
                 session=session,
                 go_on=go_on,
+                store=store,
                 root=root,
                 plugin_options=tuple(plugin or ()),
                 max_turns=max_turns,

@@ -15,11 +15,12 @@ from trilane.messages import new_id
 from .chat_commands import completions
 from .chat_front import ChatFront
 from .chat_plain import ChatPlain
-from .chat_sessions import keep_sessions, known_sessions, where_it_stands
+from .chat_sessions import where_it_stands
 from .chat_talk import Chat
 from .console import UsageError, logging_to, report_error, say
-from .launch import OwnStdout, make_agent, set_root
+from .launch import Launch, OwnStdout, make_agent, set_root
 from .options import blocked_names
+from .sessions_run import keep_session, leave_session
 from .text import visible
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class ChatOptions:
     model: str = ""
     session: str = ""
     go_on: bool = False
+    store: str = "sqlite"
     root: str = ""
     plugin_options: tuple[str, ...] = ()
     max_turns: int | None = None
@@ -61,7 +63,6 @@ def launch_chat(options: ChatOptions) -> int:
         set_root(options.root)
         with logging_to(say):
             agent, choice = make_agent(options.model, blocked)
-            keep_sessions(agent)
             return asyncio.run(_work(agent, choice, options))
     except BrokenPipeError:
         raise
@@ -96,23 +97,23 @@ async def _work(agent: Agent[None, str], choice: ModelChoice, options: ChatOptio
         return status
     finally:
         await agent.aclose()
-        close = getattr(agent.store, "close", None)
-        if close is not None:
-            close()
+        leave_session(agent)
 
 
 async def _session(agent: Agent[None, str], options: ChatOptions) -> str:
-    """The session to talk on.
+    """The session to talk on, kept where `trilane run` keeps its own.
 
     Raises:
         UsageError: there is none to continue.
     """
-    if not options.go_on:
-        return options.session or new_id()
-    sessions = await known_sessions(agent.store)
-    if not sessions:
-        raise UsageError("--continue: no session is stored yet; start one with `trilane chat`")
-    return sessions[0].id
+    wanted = Launch(
+        request="",
+        session=options.session,
+        go_on=options.go_on,
+        store=options.store,
+        plugin_options=options.plugin_options,
+    )
+    return await keep_session(agent, wanted) or new_id()
 
 
 async def _greet(chat: Chat, options: ChatOptions) -> None:

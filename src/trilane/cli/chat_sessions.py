@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 from .text import columns, count, one_line, visible
 
 if TYPE_CHECKING:
-    from trilane.agent import Agent
     from trilane.sessions import SessionInfo
     from trilane.stores import SessionStore
 
-__all__ = ["SessionState", "keep_sessions", "known_sessions", "session_lines", "where_it_stands"]
+__all__ = ["SessionState", "known_sessions", "session_lines", "where_it_stands"]
 
 MOST = 20
-STORE = "sqlite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +30,6 @@ class SessionState:
     is_new: bool
     is_cut_off: bool
     text: str
-
-
-def keep_sessions(agent: Agent[None, str]) -> None:
-    """Keep the agent's sessions in a file, if the plugin that does so takes part, instead of in memory."""
-    from trilane.plugins import resolve_store
-    from trilane.stores import InMemoryStore
-
-    if not isinstance(agent.store, InMemoryStore):
-        return
-    if any(provider.name == STORE for provider in agent.plugins.store_providers()):
-        agent.store = resolve_store(STORE, agent.plugins)
 
 
 async def known_sessions(store: SessionStore) -> Sequence[SessionInfo]:
