@@ -41,7 +41,7 @@ class Evidence:
         kept: Every message that is kept anywhere, hidden ones too.
         requests: The history of every model request.
         status: How the framework says the run ended.
-        phase: In which phase it ended.
+        phase: In which phase it was when the call returned.
         run_error: What the framework says made it end.
         reported: Errors of plugins and of the store that were contained, and are reported.
         abandoned: Ids of calls that it lists as still running.

@@ -148,7 +148,11 @@ class TrilaneSubject:
 
     async def play(self, evidence: Evidence) -> None:
         """Be the caller."""
-        await getattr(self, f"_play_{self.scenario.mode}")(evidence)
+        try:
+            await getattr(self, f"_play_{self.scenario.mode}")(evidence)
+        finally:
+            if self.state is not None:  # looked at in the very step in which the caller is back
+                evidence.phase = self.state.phase.value
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -313,8 +317,6 @@ class TrilaneSubject:
             self.result = run.result
         if self.result is None:
             self.result = getattr(evidence.error, "result", None)
-        if self.state is not None:
-            evidence.phase = self.state.phase.value
         result = self.result
         if result is not None:
             evidence.status = result.status
