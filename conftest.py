@@ -7,14 +7,17 @@ block titled `Output` right after it; a block that prints without one fails: the
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterable
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 from sybil import Document, Example, Region, Sybil
 
 _BLOCK = re.compile(
@@ -53,6 +56,13 @@ def _python_blocks(document: Document) -> Iterable[Region]:
         output = None if match["output"] is None else textwrap.dedent(match["output"])
         code = "".join(line.removeprefix(indent) for line in match["code"].splitlines(keepends=True))
         yield Region(match.start(), match.end(), (code, output), _evaluate)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No test writes into the sessions of whoever runs it."""
+    folder = tempfile.TemporaryDirectory(prefix="trilane-tests-")
+    os.environ["TRILANE_SESSIONS"] = os.path.join(folder.name, "sessions.sqlite3")
+    config.add_cleanup(folder.cleanup)
 
 
 pytest_collect_file = Sybil(

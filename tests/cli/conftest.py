@@ -72,7 +72,15 @@ def acting_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-acting\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[trilane]\nacting = acme_acting\n")
     keep = {name: value for name, value in os.environ.items() if not name.startswith(("TRILANE_", "OPENAI_", "ANTHR"))}
-    return {**keep, "PYTHONPATH": str(place), "COLUMNS": "80", "LINES": "24", "TERM": "xterm"}
+    sessions = str(place / "sessions.sqlite3")
+    return {
+        **keep,
+        "TRILANE_SESSIONS": sessions,
+        "PYTHONPATH": str(place),
+        "COLUMNS": "80",
+        "LINES": "24",
+        "TERM": "xterm",
+    }
 
 
 _PIECE = re.compile(r"\r|\n|\x1b(?:\[(?P<amount>[0-9;?]*)(?P<code>[A-Za-z])|\][^\x07]*\x07)|[^\r\n\x1b]+")
