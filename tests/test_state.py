@@ -96,3 +96,18 @@ def test_every_hook_of_runs_has_its_phase_and_every_named_hook_exists() -> None:
     assert named <= set(HOOKS)
     anywhere = {name for name, info in HOOKS.items() if info.mode != "register"} - named
     assert anywhere == {"on_event", "on_reply"}
+
+
+def test_whoever_may_only_look_sees_every_change_and_can_make_none() -> None:
+    state = AgentState()
+    view = state.read_only()
+    state.go(AgentPhase.LOADING_CONTEXT)
+    assert view.phase is AgentPhase.LOADING_CONTEXT
+    assert view.can_go(AgentPhase.READY)
+    assert not view.accepts_new_request
+    assert not view.is_terminal
+    with pytest.raises(PhaseError, match="changed by the run itself"):
+        view.go(AgentPhase.READY)
+    assert state.phase is AgentPhase.LOADING_CONTEXT
+    assert view.read_only() is view
+    assert repr(view) == "AgentState(LOADING_CONTEXT)"

@@ -268,8 +268,8 @@ class RunStream(Generic[Oc]):
 
     @property
     def state(self) -> AgentState:
-        """The run's phase."""
-        return AgentState() if self._core is None else self._core.state
+        """The run's phase; read-only."""
+        return (AgentState() if self._core is None else self._core.state).read_only()
 
     @property
     def queues(self) -> RuntimeQueues:

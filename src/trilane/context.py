@@ -169,8 +169,8 @@ class RunContext(Generic[Dc]):
 
     @property
     def state(self) -> AgentState:
-        """The run's phase."""
-        return self._core.state
+        """The run's phase; read-only."""
+        return self._core.state.read_only()
 
     @property
     def turn(self) -> int:

@@ -124,3 +124,44 @@ class AgentState:
 
     def __repr__(self) -> str:
         return f"AgentState({self._phase.name})"
+
+    def read_only(self) -> AgentState:
+        """The same state for whoever may only look: it follows every change, and `go` is refused."""
+        return _ReadOnlyState(self)
+
+
+class _ReadOnlyState(AgentState):
+    """What plugins, tools and callers get: the phase of a run is changed by the run itself."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: AgentState) -> None:
+        super().__init__()
+        self._source = source
+
+    @property
+    def phase(self) -> AgentPhase:
+        return self._source.phase
+
+    @property
+    def accepts_new_request(self) -> bool:
+        return self._source.accepts_new_request
+
+    @property
+    def is_terminal(self) -> bool:
+        return self._source.is_terminal
+
+    def can_go(self, target: AgentPhase) -> bool:
+        return self._source.can_go(target)
+
+    def go(self, target: AgentPhase) -> AgentPhase:
+        raise PhaseError(
+            f"the phase of a run is changed by the run itself, here from {self.phase.name}; "
+            "run.stop(reason) ends it at the next boundary"
+        )
+
+    def read_only(self) -> AgentState:
+        return self
+
+    def __repr__(self) -> str:
+        return f"AgentState({self.phase.name})"
