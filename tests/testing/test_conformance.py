@@ -70,8 +70,8 @@ def test_a_recorder_of_every_hook_conforms() -> None:
 def test_a_module_and_an_installed_name_can_be_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("one")
-    assert check_plugin("files") == []
-    assert check_plugin(trilane_files.plugin, calls=[call("list_files")]) == []
+    assert check_plugin("files", without=only("residue")) == []
+    assert check_plugin(trilane_files.plugin, calls=[call("list_files")], without=only("modes")) == []
 
 
 def test_a_run_that_a_plugin_ends_on_purpose_is_no_finding() -> None:
@@ -282,7 +282,7 @@ def test_the_faults_strike_in_the_hooks_of_the_plugin() -> None:
         @hookimpl
         async def before_turn(self, run: RunContext[Any], turn: int) -> None:
             try:
-                for _ in range(3):
+                for _ in range(100):
                     await anyio.lowlevel.checkpoint()
             except BaseException as error:
                 seen.append(type(error).__name__)

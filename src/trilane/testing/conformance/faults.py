@@ -8,7 +8,7 @@ are the harness's invariants; what the faults are stands in `trilane.testing.fau
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,10 +17,10 @@ from trilane.messages import ToolCall
 from trilane.testing.clock import Backend
 from trilane.testing.faults.case import Case, Played, play
 from trilane.testing.faults.invariants import violations
-from trilane.testing.faults.matrix import all_cases, sample
+from trilane.testing.faults.matrix import all_cases
 from trilane.testing.faults.plugins import Closer, EveryHook
 from trilane.testing.faults.scenario import Play, Scenario
-from trilane.testing.faults.stage import Injected, Stage
+from trilane.testing.faults.stage import Injected, Stage, kind_of
 from trilane.testing.faults.tools import broken, worker
 from trilane.testing.faults.trilane_adapter import TrilaneAdapter
 from trilane.testing.models import Step
@@ -29,8 +29,8 @@ from .subject import Subject, approve
 
 __all__ = ["check_faults"]
 
-#: Cases of each fault on each backend, spread over the run; there are some thousand in all.
-PER_FAULT = 3
+#: Cases of each fault on each backend, spread over the run; there are some thousand in all. Await points are many.
+CASES = {"call": 3, "event": 3, "step": 8}
 
 
 class _Points(Closer):
@@ -51,7 +51,11 @@ def check_faults(subject: Subject, backends: tuple[Backend, ...]) -> Iterator[st
     A plugin that ends the run by itself is left out: after it nothing can be expected to go on.
     """
     scenario = Scenario(
-        name="conformance", play=partial(_parts, subject), needs=frozenset({"hooks"}), skip=frozenset({"drop"})
+        name="conformance",
+        play=partial(_parts, subject),
+        needs=frozenset({"hooks"}),
+        skip=frozenset({"drop"}),
+        real=subject.has_threads,
     )
     adapter = TrilaneAdapter()
     logger = logging.getLogger("trilane")
@@ -62,13 +66,24 @@ def check_faults(subject: Subject, backends: tuple[Backend, ...]) -> Iterator[st
             if _problems(subject, play(untouched, scenario, adapter)):
                 return
             told: set[str] = set()
-            for case in sample(all_cases(scenario, adapter, backends=[backend]), PER_FAULT, seed=0):
+            for case in _spread(all_cases(scenario, adapter, backends=[backend])):
                 found = [] if case.fault in told else _problems(subject, play(case, scenario, adapter))
                 if found:
                     told.add(case.fault)
                     yield f"{case.fault} at point {case.point} on {backend}: {'; '.join(found)}"
     finally:
         logger.disabled = before
+
+
+def _spread(cases: Iterable[Case]) -> Iterator[Case]:
+    """Of each fault some cases, at even distances."""
+    by_fault: dict[str, list[Case]] = {}
+    for case in cases:
+        if case.fault:
+            by_fault.setdefault(case.fault, []).append(case)
+    for fault, all_of_it in by_fault.items():
+        count = min(CASES[kind_of(fault)], len(all_of_it))
+        yield from (all_of_it[(2 * place + 1) * len(all_of_it) // (2 * count)] for place in range(count))
 
 
 def _parts(subject: Subject, stage: Stage) -> Play:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from trilane.plugins import PluginManager
-from trilane.testing.clock import run_virtual
 
 from .modes import REQUEST
 from .subject import Subject
@@ -90,14 +89,14 @@ def check_residue(subject: Subject) -> Iterator[str]:
     plugin = subject.make()
     named = isinstance(plugin, str)
     agent = subject.agent(plugin=plugin)
-    before = run_virtual(_tools_and_hooks, subject, agent)
+    before = subject.run_virtual(_tools_and_hooks, subject, agent)
     agent.plugins.disable(subject.name)
-    after = run_virtual(_tools_and_hooks, subject, agent)
+    after = subject.run_virtual(_tools_and_hooks, subject, agent)
     if after[1]:
         yield f"disabled, its hooks are still called: {', '.join(after[1])}"
     own = set(before[0]) - set(after[0])
     agent.plugins.enable(subject.name)
-    again = run_virtual(_tools_and_hooks, subject, agent)
+    again = subject.run_virtual(_tools_and_hooks, subject, agent)
     if subject.fresh and not own <= set(again[0]):
         yield f"enabled again, it no longer offers {', '.join(sorted(own - set(again[0])))}"
     if subject.fresh and again[1] != before[1]:
@@ -105,7 +104,7 @@ def check_residue(subject: Subject) -> Iterator[str]:
     if named or not subject.fresh:
         return
     agent.plugins.unregister(subject.name)
-    run_virtual(_tools_and_hooks, subject, agent)
+    subject.run_virtual(_tools_and_hooks, subject, agent)
     try:
         there = weakref.ref(plugin)
     except TypeError:

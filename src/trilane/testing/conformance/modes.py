@@ -9,7 +9,7 @@ import anyio
 
 from trilane import Agent
 from trilane.errors import RunError
-from trilane.testing.clock import Backend, run_virtual
+from trilane.testing.clock import Backend
 from trilane.testing.leaks import LeakError, no_leaks
 
 from .evidence import Evidence, complaints, round_trips
@@ -110,7 +110,7 @@ def check_modes(subject: Subject, backends: tuple[Backend, ...]) -> Iterator[str
         for name in MODES:
             evidence = Evidence(label=f"{name} on {backend}")
             try:
-                run_virtual(_without_leaks, name, subject, evidence, backend=backend)
+                subject.run_virtual(_without_leaks, name, subject, evidence, backend=backend)
             except LeakError as error:
                 yield f"{evidence.label}: {error}"
             everything.append(evidence)

@@ -12,7 +12,6 @@ from typing import Any
 from trilane import hookimpl
 from trilane.errors import RunError
 from trilane.hookspecs import HOOKS
-from trilane.testing.clock import run_virtual
 
 from .modes import REQUEST
 from .subject import Subject
@@ -47,7 +46,7 @@ def _with_each(subject: Subject) -> Iterator[str]:
             continue
         for place in ("before", "after"):
             for what in ("raises", "stops"):
-                found = run_virtual(_play, subject, _neighbour(hook, place, what, subject.name))
+                found = subject.run_virtual(_play, subject, _neighbour(hook, place, what, subject.name))
                 for text in found:
                     yield f"a plugin that {what} {place} it in {hook}: {text}"
 

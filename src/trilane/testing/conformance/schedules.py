@@ -11,7 +11,7 @@ import anyio
 
 from trilane import Agent
 from trilane.errors import RunError
-from trilane.testing.clock import Backend, run_virtual
+from trilane.testing.clock import Backend
 from trilane.testing.history import check_history
 from trilane.testing.leaks import LeakError, no_leaks
 
@@ -30,7 +30,7 @@ def check_schedules(subject: Subject, backends: tuple[Backend, ...]) -> Iterator
     """Play every schedule; at most one complaint for each kind and backend, the first."""
     for backend in backends:
         slow = Evidence(label=f"everything slow on {backend}")
-        seconds = run_virtual(_slowly, subject, slow, backend=backend)
+        seconds = subject.run_virtual(_slowly, subject, slow, backend=backend)
         yield from (f"{slow.label}: {text}" for text in complaints(slow, subject.name))
         yield from _first(f"left after event {{}} on {backend}", range(len(slow.events)), backend, _leave, subject)
         moments = range(1, int(seconds / PAUSE_SECONDS) + 1)
@@ -46,7 +46,7 @@ def _first(
 ) -> Iterator[str]:
     for place in places:
         try:
-            found = run_virtual(play, subject, place, backend=backend)
+            found = subject.run_virtual(play, subject, place, backend=backend)
         except LeakError as error:
             found = [str(error)]
         if found:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio.lowlevel
 
 from trilane import Agent, tool
 from trilane.messages import ToolCall
 from trilane.models import Emit, ModelRequest, ModelResponse
-from trilane.plugins import PluginManager
+from trilane.plugins import CompiledHooks, PluginManager
+from trilane.testing.clock import REAL_SECONDS, Backend, run_virtual
 from trilane.testing.models import Step, call
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["Conversation", "ParentConversation", "Subject", "approve", "subject_of"]
 
 ANSWER = "All is done."
+#: Real seconds that a thread gets before virtual time goes on; it takes them only if it is that late.
+THREAD_SECONDS = 2.0
+
+T = TypeVar("T")
 
 
 @tool(name="echo", effect="read")
@@ -133,11 +139,24 @@ class Subject:
             answer=approve,
         )
 
+    @cached_property
+    def _compiled(self) -> CompiledHooks:
+        return PluginManager([self.make()]).compile()
+
     @property
     def hooks(self) -> list[str]:
         """The hooks it implements."""
-        compiled = PluginManager([self.make()]).compile()
-        return [hook for hook in compiled.__slots__ if getattr(compiled, hook)]
+        return [hook for hook in CompiledHooks.__slots__ if getattr(self._compiled, hook)]
+
+    @property
+    def has_threads(self) -> bool:
+        """True if one of its hooks is called in a thread."""
+        return any(one.thread for hook in self.hooks for one in getattr(self._compiled, hook))
+
+    def run_virtual(self, function: Callable[..., Awaitable[T]], *args: Any, backend: Backend = "asyncio") -> T:
+        """Run in virtual time, which waits for the threads of hooks: on a busy machine they may be late."""
+        seconds = THREAD_SECONDS if self.has_threads else REAL_SECONDS
+        return run_virtual(function, *args, backend=backend, real_seconds=seconds)
 
 
 def subject_of(plugin: object, **options: Any) -> Subject:
