@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _list()
         return 0
     print(f"seed {options.seed}", flush=True)
+    if options.soak:
+        return _soak(options)
     if options.point:
         return _one(options, adapter)
     started = time.perf_counter()
@@ -75,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--backend", action="append", default=[], choices=["asyncio", "trio"], help="only this one")
     parser.add_argument("--point", type=int, default=0, help="only this point, with one --scenario and one --fault")
     parser.add_argument("--gap", type=int, default=1, help="await points between the cancels of cancel_twice")
+    parser.add_argument("--soak", type=int, default=0, metavar="RUNS", help="stop so many runs at random, and measure")
     parser.add_argument("--seed", type=int, default=0, help="of the sample, and of the order of tasks on trio")
     parser.add_argument("--adapter", default="", help="MODULE:NAME of another framework's adapter")
     return parser
@@ -109,6 +112,19 @@ def _one(options: argparse.Namespace, adapter: Adapter) -> int:
         problems = violations(played)
         for name, text in problems:
             print(f"    {name}: {text}")
+        failed = failed or bool(problems)
+    return 1 if failed else 0
+
+
+def _soak(options: argparse.Namespace) -> int:
+    from .soak import grown, soak
+
+    failed = False
+    for backend in options.backend or ("asyncio", "trio"):
+        measured = list(soak(options.soak, backend, options.seed))
+        print(f"{backend}:", *(f"  {one}" for one in measured), sep="\n")
+        problems = grown(measured)
+        print(f"{backend}: {'; '.join(problems) or 'nothing grew'}", flush=True)
         failed = failed or bool(problems)
     return 1 if failed else 0
 
