@@ -1,4 +1,4 @@
-"""Many runs, stopped at random: nothing grows. Ten thousand of them: `python -m trilane.testing.faults --soak 10000`."""
+"""Many runs, stopped at random: nothing grows. Ten thousand: `python -m trilane.testing.faults --soak 10000`."""
 
 from __future__ import annotations
 
