@@ -20,12 +20,12 @@ Open: TypeAlias = "Callable[..., Terminal]"
 
 @pytest.fixture
 def chat(open_terminal: Callable[..., Terminal], acting_environment: dict[str, str], tmp_path: Path) -> Open:
-    def start(scene: str, *args: str, stored: bool = False) -> Terminal:
+    def start(scene: str, *args: str, stored: bool = False, **more: str) -> Terminal:
         argv = [sys.executable, "-m", "trilane", "chat", "-m", f"acting:{scene}", *args]
         argv += [] if stored else ["-p", "no:sqlite"]
         environment = {**acting_environment, "TRILANE_HISTORY": str(tmp_path / "history")}
         environment |= {"TRILANE_SESSIONS": str(tmp_path / "sessions"), "TRILANE_SQLITE_SYNCHRONOUS": "normal"}
-        screen = open_terminal(argv, environment, tmp_path)
+        screen = open_terminal(argv, {**environment, **more}, tmp_path)
         screen.wait_for("/help shows what can be typed; Ctrl-D leaves")
         return screen
 
@@ -285,3 +285,35 @@ def test_a_killed_chat_is_resumed_with_its_question(chat: Open) -> None:
     second.type("\x04")
     assert second.finish() == 0
     assert second.rows[-2:] == ["go on with: trilane chat --session mine", ""]
+
+
+def test_a_dumb_terminal_has_questions_in_lines(chat: Open) -> None:
+    screen = chat("erase", TERM="dumb")
+    screen.wait_for("\n> ")
+    screen.type("go\n")
+    screen.wait_for("allow it? [y]es, [N]o, [e]dit: ")
+    screen.type("e\n")
+    screen.wait_for("  path [a.md]> ")
+    screen.type("b.md\n")
+    screen.wait_for('  erase(path="b.md")')
+    screen.type("y\n")
+    screen.wait_for("Over.\n> ")
+    screen.type("\x04")
+    assert screen.finish() == 0
+    assert "<- erase: b.md is erased" in screen.text
+    assert "\x1b" not in screen.raw
+
+
+def test_a_dumb_terminal_can_be_steered(chat: Open, tmp_path: Path) -> None:
+    screen = chat("steer", TERM="dumb")
+    screen.wait_for("\n> ")
+    screen.type("go\n")
+    screen.wait_for("it waits\n")
+    screen.type("rather this\n>then that\n/stopp\n")
+    screen.wait_for("did you mean /stop?")
+    (tmp_path / "go").touch()
+    screen.wait_for("Then: then that\n> ")
+    assert screen.text.count("I heard: rather this") == 1
+    assert screen.text.count("Then: then that") == 1
+    screen.type("\x03")
+    assert screen.finish() == 130

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
+from trilane.events import Event, MessageCompleted, UserMessageAdded
+
 from .answers import NobodyAnswers, can_prompt
 from .chat_front import ChatFront, ChatLeft, stopping
 from .console import say
@@ -109,7 +111,7 @@ class ChatPlain(ChatFront):
         self.note(f"not heard: {one_line(text, 160)}")
 
     def renderer(self) -> Renderer:
-        return PlainRenderer(self._out, verbose=self._verbose, live=self._out.isatty())
+        return _Renderer(self._out, verbose=self._verbose, live=self._out.isatty())
 
     @contextmanager
     def attend(self, run: RunStream[Any], take: Callable[[str], None]) -> Iterator[None]:
@@ -159,6 +161,21 @@ class ChatPlain(ChatFront):
 
     def error(self, text: str) -> None:
         say(f"trilane: {visible(text)}")
+
+
+class _Renderer(PlainRenderer):
+    """One run may have several answers: one to the request, and one to each follow-up."""
+
+    _answer = ""
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, MessageCompleted):
+            self._answer = "" if event.message.calls or event.superseded else event.message.text
+        elif isinstance(event, UserMessageAdded) and event.origin == "follow_up":
+            if not self._live:
+                self._write_out(self._answer)
+            self._written = ""
+        super().show(event)
 
 
 def _prompt(text: str) -> None:
