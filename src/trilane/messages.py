@@ -236,6 +236,7 @@ class FilePart(Record):
 
 MediaPart: TypeAlias = ImagePart | AudioPart | FilePart
 UserPart: TypeAlias = TextPart | ImagePart | AudioPart | FilePart
+"""What a message of the user is made of."""
 AssistantPart: TypeAlias = (
     TextPart | ReasoningPart | ToolCallPart | ServerToolPart | CitationPart | ImagePart | AudioPart | FilePart
 )

@@ -50,6 +50,7 @@ __all__ = [
 
 ClientT = TypeVar("ClientT")
 LimitName: TypeAlias = Literal["connect", "first_byte", "idle", "total"]
+"""Which of the time limits of a call it was."""
 
 
 class TimeLimits(Record):

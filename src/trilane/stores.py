@@ -153,6 +153,7 @@ KnownRecord: TypeAlias = Union[  # noqa: UP007  (pydantic needs the discriminato
     QuestionClosed,
     RunEnded,
 ]
+"""The records of this version."""
 
 
 class _RawRecord(Record):

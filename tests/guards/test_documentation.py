@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -26,10 +27,34 @@ EVENTS = [
     and issubclass(getattr(events, name), events.AgentEvent | events.ExtensionEvent)
     and name not in ("AgentEvent", "ExtensionEvent")
 ]
+#: Modules that others import from, beyond what the package itself offers.
+DOCUMENTED = [
+    "channels",
+    "config",
+    "context",
+    "decisions",
+    "ledger",
+    "messages",
+    "models",
+    "plugins",
+    "providers",
+    "result",
+    "sessions",
+    "stores",
+    "testing.faults",
+    "testing.providers",
+    "testing.stores",
+    "testing.wire",
+]
 
 
 def _page(name: str) -> str:
     return (REFERENCE / name).read_text(encoding="utf-8")
+
+
+def _aliases() -> set[str]:
+    """Names that stand for a combination of types; they have a table of their own."""
+    return set(re.findall(r"^\| `(\w+)` \|", _page("agent.md"), re.MULTILINE))
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +101,7 @@ def test_the_tree_in_the_docstring_of_errors_is_complete() -> None:
 
 def test_every_public_name_is_documented(anchors: set[str]) -> None:
     documented = {anchor.rpartition(".")[2] for anchor in anchors}
-    documented |= set(re.findall(r"^\| `(\w+)` \|", _page("agent.md"), re.MULTILINE))  # aliases
+    documented |= _aliases()
     documented |= set(re.findall(r"`trilane\.([A-Z_]+)`", _page("phases.md")))  # tables
     assert [name for name in trilane.__all__ if name not in documented and not name.startswith("__")] == []
 
@@ -85,9 +110,30 @@ def test_the_test_kit_is_documented(anchors: set[str]) -> None:
     assert [name for name in trilane.testing.__all__ if f"trilane.testing.{name}" not in anchors] == []
 
 
-@pytest.mark.parametrize(
-    "command", ["run", "chat", "schema", "plugins list", "plugins info", "plugins order", "plugins doctor"]
-)
+@pytest.mark.parametrize("module", DOCUMENTED)
+def test_every_name_of_a_public_module_is_documented(module: str, anchors: set[str]) -> None:
+    documented = {anchor.rpartition(".")[2] for anchor in anchors} | _aliases()
+    names = importlib.import_module(f"trilane.{module}").__all__
+    assert [name for name in names if not name.isupper() and name not in documented] == []
+
+
+def _commands(*group: str) -> list[str]:
+    """Every command below a group, as it is typed."""
+    line = [sys.executable, "-m", "trilane", *group, "--help"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"})
+    _, _, listed = done.stdout.partition("Commands:\n")
+    names = re.findall(r"^  ([\w-]+)  ", listed, re.MULTILINE)
+    return [command for name in names for command in (_commands(*group, name) or [" ".join((*group, name))])]
+
+
+COMMANDS = _commands()
+
+
+def test_the_commands_were_found() -> None:
+    assert {"run", "chat", "schema", "plugins list", "plugins new"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_of_a_command_is_documented(command: str) -> None:
     page = _page("commands.md")
     line = [sys.executable, "-m", "trilane", *command.split(), "--help"]
@@ -97,18 +143,8 @@ def test_every_option_of_a_command_is_documented(command: str) -> None:
     assert done.returncode == 0, done.stderr
     options = set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)(?: / (--[a-z-]+))?", done.stdout, re.MULTILINE))
     names = {name for pair in options for name in pair if name and name != "--help"}
-    assert f"`trilane {command}" in page
+    assert f"`trilane {command}" in page, "write its reference entry"
     assert [name for name in sorted(names) if f"`{name}" not in page] == []
-
-
-def test_the_list_of_commands_is_complete() -> None:
-    for group in ((), ("plugins",)):
-        line = [sys.executable, "-m", "trilane", *group, "--help"]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-        _, _, commands = done.stdout.partition("Commands:\n")
-        names = re.findall(r"^  (\w+)  ", commands, re.MULTILINE)
-        assert len(names) >= 3
-        assert [name for name in names if f"`trilane {' '.join((*group, name))}" not in _page("commands.md")] == []
 
 
 def test_every_variable_of_the_environment_is_documented() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +101,19 @@ def test_no_test_sleeps() -> None:
     assert [hit for path in TESTS for hit in _sleeps(path)] == [], (
         "wait for the thing itself; to hang, sleep_forever(); where real time is what it is about, say so: # real time:"
     )
+
+
+def test_no_removal_is_due() -> None:
+    """A deprecation says `removed in X.Y`; when that version comes, so must the removal."""
+    version = tomllib.loads(_text(ROOT / "pyproject.toml"))["project"]["version"]
+    now = tuple(map(int, version.split(".")[:2]))
+    promised = [
+        (f"{path.relative_to(ROOT)}: removed in {major}.{minor}", (int(major), int(minor)))
+        for path in CODE
+        if "tests" not in path.relative_to(ROOT).parts
+        for major, minor in re.findall(r"removed in (\d+)\.(\d+)", _text(path))
+    ]
+    assert [text for text, due in promised if due <= now] == []
 
 
 def test_every_fragment_of_the_changelog_is_named_as_said() -> None:

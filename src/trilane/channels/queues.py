@@ -45,8 +45,8 @@ class Reply(Record):
     payload: JsonValue = None
 
 
-#: What the input lane carries: messages of the user, results of tools executed outside, replies to questions.
 InputItem: TypeAlias = "UserMessage | ToolResult | Reply"
+"""What the input lane carries: messages of the user, results of tools executed outside, replies to questions."""
 
 
 class LaneQueue(Generic[T]):

@@ -32,6 +32,7 @@ __all__ = [
 
 GROUP = "trilane"
 DISABLED_VARIABLE = "TRILANE_DISABLED_PLUGINS"
+"""Variable with the names of plugins that are not imported, separated by commas."""
 IMPORT_SECONDS_VARIABLE = "TRILANE_IMPORT_SECONDS"
 
 PluginStatus: TypeAlias = Literal["available", "loaded", "blocked", "failed", "duplicate"]

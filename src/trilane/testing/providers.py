@@ -45,8 +45,8 @@ from .wire import (
 
 __all__ = ["CLOSE_SECONDS", "ProviderConformance"]
 
-#: How soon the server must see the connection close after a stop.
 CLOSE_SECONDS = 0.1
+"""How soon the server must see the connection close after a stop."""
 _EVENTS = [
     "run_started",
     "user_message_added",
