@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import TYPE_CHECKING
 
 from trilane import Agent, Delta, Limits, ModelResponse, ToolCall, ToolCallPart, tool
+
+if TYPE_CHECKING:
+    from trilane import Emit, ModelRequest
 
 
 @tool
@@ -26,7 +30,7 @@ class Model:
         self.turns = turns
         self.made = 0
 
-    async def call(self, request, emit):
+    async def call(self, request: ModelRequest, emit: Emit) -> ModelResponse:
         if self.made < self.turns:
             self.made += 1
             call = ToolCall(id=f"call_{self.made}", name="step", arguments={"n": self.made})
