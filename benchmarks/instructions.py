@@ -1,8 +1,9 @@
 """Counts the instructions of the paths that every run pays for: import, delta, turn. Independent of the machine's load.
 
-Runs `workload.py` under callgrind (Debian package `valgrind`) with two sizes and divides the difference, so start-up
-does not count. `--check` compares with `instructions.json` and fails on a regression of more than 10 %; `--write`
-stores new figures. Figures hold for one Python version on one architecture; for others there is nothing to compare with.
+Runs `workload.py` under callgrind (Debian package `valgrind`) with two sizes and divides the difference, so start-
+up does not count. `--check` compares with `instructions.json` and fails on a regression of more than 10 %;
+`--write` stores new figures. Figures hold for one Python version on one architecture; for others there is nothing
+to compare with.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from .text import one_line, visible
 if TYPE_CHECKING:
     from trilane import RunStream
 
-__all__ = ["ChatTerminal"]
+__all__ = ["ChatRenderer", "ChatTerminal"]
 
 _WORKING = "type to steer, > before it for after the answer, Ctrl-C stops"
 _WAITING = Style(dim=True, italic=True)

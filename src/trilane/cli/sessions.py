@@ -12,7 +12,19 @@ import typer
 from .console import reported
 from .groups import CheapGroup
 
-__all__ = ["sessions_app"]
+__all__ = [
+    "backup_command",
+    "delete_command",
+    "doctor_command",
+    "export_command",
+    "fork_command",
+    "import_command",
+    "list_command",
+    "rename_command",
+    "resume_command",
+    "sessions_app",
+    "show_command",
+]
 
 sessions_app = typer.Typer(
     cls=CheapGroup,

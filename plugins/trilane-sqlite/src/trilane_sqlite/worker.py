@@ -21,7 +21,7 @@ from trilane.errors import SessionError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Beat", "DroppedError", "Job", "Worker"]
+__all__ = ["Beat", "DroppedError", "Job", "Worker", "is_busy"]
 
 T = TypeVar("T")
 

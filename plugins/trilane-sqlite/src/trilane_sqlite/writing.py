@@ -15,7 +15,7 @@ from .schema import SPAN
 if TYPE_CHECKING:
     from trilane.stores import SessionRecord
 
-__all__ = ["append", "copy", "delete", "pack_all", "rename"]
+__all__ = ["PackedRecord", "append", "copy", "delete", "pack_all", "rename"]
 
 PackedRecord = tuple[str, Packed]
 """Its kind, and what is stored of it."""
