@@ -111,7 +111,10 @@ class _VirtualSelector(selectors.DefaultSelector):
         if ready or (timeout is not None and timeout <= 0):
             return ready
         # One file descriptor is always there: the loop's own, for wake-ups from threads.
-        outside = len(self.get_map()) > 1 or bool(set(threading.enumerate()) - self._threads)
+        outside = len(self.get_map()) > 1 or _at_work(self._threads)
+        ready = super().select(0)  # a thread that has ended since may have woken the loop before
+        if ready:
+            return ready
         if timeout is None:
             if outside or len(self._threads) > 1:
                 return super().select(None)
@@ -124,6 +127,15 @@ class _VirtualSelector(selectors.DefaultSelector):
         if not ready:
             self._advance(timeout)
         return ready
+
+
+def _at_work(before: set[threading.Thread]) -> bool:
+    """True if there are threads that were not there before; one that has just given its result may end first."""
+    found = set(threading.enumerate()) - before
+    for thread in found:
+        if thread.name.startswith("trilane ") and thread is not threading.current_thread():
+            thread.join(0.001)
+    return any(thread.is_alive() for thread in found)
 
 
 # ---- trio ------------------------------------------------------------------------------------------------------------
@@ -168,4 +180,4 @@ class _Patience:
         waiting = self._statistics().io_statistics
         if getattr(waiting, "tasks_waiting_read", 1) > 1 or getattr(waiting, "tasks_waiting_write", 0):
             return True
-        return bool(set(threading.enumerate()) - self._threads)
+        return _at_work(self._threads)
