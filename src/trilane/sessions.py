@@ -303,9 +303,11 @@ async def cut_after(store: SessionStore, session: str, message_id: str) -> int:
             if known is None:
                 continue
             if known.kind == "message":
+                if found and known.message.kind == "tool":  # results that came whole, with a history from elsewhere
+                    return position
                 if found:
                     return found
-                if known.message.id == wanted:
+                if known.message.id in (wanted, message_id):
                     found = position
             elif found and known.kind in ("call_started", "call_finished", "question", "question_closed"):
                 found = position

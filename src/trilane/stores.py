@@ -330,6 +330,9 @@ class SessionView:
                 return
             record = record.known
         if record.kind == "message":
+            if record.message.kind == "tool" and self._open is not None:
+                self._answer_open(record.message)
+                return
             self._answer_open()
             self.log.append(record.message)
             if record.message.kind == "assistant":
@@ -371,17 +374,21 @@ class SessionView:
         """The last message, if some of its calls have no stored result."""
         return self._open
 
-    def _answer_open(self) -> None:
+    def _answer_open(self, given: ToolMessage | None = None) -> None:
+        """Answer the open calls, with what was stored and with results `given` whole: a history from elsewhere."""
         message = self._open
         if message is None:
             return
         self._open = None
         found, self.results = self.results, {}
+        if given is not None:
+            found.update({result.call_id: result for result in given.results})
         results = [
             found.get(call.id) or ToolResult(call_id=call.id, content=INTERRUPTED, outcome="interrupted")
             for call in message.calls
         ]
-        self.log.append(ToolMessage(id=f"{message.id}-results", results=tuple(results)))
+        name = f"{message.id}-results" if given is None else given.id
+        self.log.append(ToolMessage(id=name, results=tuple(results)))
 
 
 class _MemoryLease:
