@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ._core import Core
     from .config import ModelSettings
     from .context import RunContext
-    from .stores import SessionPage
 
 __all__ = ["PHASES"]
 
@@ -87,10 +86,7 @@ async def _load_session(core: Core) -> None:
         core.view = setup.store.open_now(core.session_id)  # type: ignore[attr-defined]
         core.version = core.view.version
     else:
-        page = await _load_page(core)
-        for record in page.records:
-            core.view.apply(record)
-        core.version = page.version
+        await _load_records(core)
     core.loaded = True
     if setup.mode != "resume":
         core.view.close()
@@ -105,11 +101,17 @@ async def _load_session(core: Core) -> None:
         core.view.close()
 
 
-async def _load_page(core: Core) -> SessionPage:
+async def _load_records(core: Core) -> None:
+    """Fold in the records of a store that has to be waited for: some at a time, and none that a compaction replaced."""
+    from .sessions import pages
+
     seconds = core.limits.store_seconds
     frame = core.clock.push(seconds)
     try:
-        page = await core.store.load(core.session_id)
+        async for page in pages(core.store, core.session_id, view=True):
+            for record in page.records:
+                core.view.apply(record)
+            core.version = core.view.version = page.version
     except BaseException as error:
         ended = core.clock.pop(frame, error)
         if ended in (Ended.ASKED, Ended.FATAL):
@@ -117,7 +119,6 @@ async def _load_page(core: Core) -> SessionPage:
         what = f"did not load within {seconds:g} s" if ended is Ended.TIMED_OUT else f"{type(error).__name__}: {error}"
         raise StoreError(f"session {core.session_id!r} could not be loaded: {what}") from error
     core.clock.pop(frame, None)
-    return page
 
 
 async def _collect_tools(core: Core) -> None:

@@ -27,10 +27,12 @@ __all__ = ["first_step", "prepare", "take_up_tools"]
 
 async def prepare(core: Core) -> None:
     """Before a run that takes up a session begins: find out where it stands, and what was asked."""
+    from .sessions import pages
+
     point = core.point = StoredPoint()
-    page = await core.store.load(core.session_id)
-    for record in page.records:
-        point.apply(record)
+    async for page in pages(core.store, core.session_id):
+        for record in page.records:
+            point.apply(record)
     core.turn = point.turns
     core.request = point.request or core.request
 
