@@ -22,7 +22,7 @@ from .stores import MessageStored, RunEnded
 if TYPE_CHECKING:
     from ._core import Core
 
-__all__ = ["complete", "deaf", "end", "finish", "settle", "verdict"]
+__all__ = ["complete", "deaf", "end", "finish", "seconds_to_store", "settle", "verdict"]
 
 # Parts of the grace time that are kept for each: a tool that hangs must not take the flush's, nor a hook close_run's.
 TOOLS_SHARE = 0.4
@@ -217,13 +217,20 @@ async def _deliver(core: Core, remaining: Any, clock: Clock) -> None:
 
 async def _flush_bookkeeping(core: Core) -> None:
     """Store how the run ended. A failure here is only reported."""
-    core.deadline = core.timers.now() + core.setup.grace_seconds * FLUSH_SHARE
+    core.deadline = core.timers.now() + seconds_to_store(core, FLUSH_SHARE)
     status: Any = "suspended" if core.suspended else core.status
     core.record(RunEnded(run_id=core.run_id, status=status, usage=core.own_usage, turns=core.turn))
     try:
         await core.flush()
     except Exception as error:
         core.store_error = core.store_error or error
+
+
+def seconds_to_store(core: Core, share: float) -> float:
+    """Time for a last dealing with the store: what it is always given, or a share of the grace if somebody waits."""
+    if core.status == "completed" and not core.close_reason:
+        return core.limits.store_seconds
+    return core.setup.grace_seconds * share
 
 
 def _left(core: Core) -> float:

@@ -224,8 +224,10 @@ class LeaseKeeper:
                     self._gate = new_waiter()
                     await self._gate.wait()
         except BaseException as error:  # this is the whole task: nobody above could see it
-            if self._outcome:
+            if self._outcome and isinstance(error, Exception):
                 core.store_error = core.store_error or error
+            elif self._outcome:
+                return  # it took too long and was cancelled: `release` says so
             else:
                 self._told(error)
 
@@ -235,7 +237,7 @@ class LeaseKeeper:
             self._waiter.wake()
 
     async def release(self) -> int:
-        """Give the lease back, within a share of the grace time; returns how many cancels arrived meanwhile."""
+        """Give the lease back, within the time there is for that; returns how many cancels arrived meanwhile."""
         core, task = self._core, self._task
         if task is None or task.done:
             self._released = True
@@ -248,7 +250,8 @@ class LeaseKeeper:
             self._gate.wake()
         if not first:
             return 0
-        swallowed = await core.join(task, core.timers.now() + core.setup.grace_seconds * _ending.FLUSH_SHARE / 2)
+        seconds = _ending.seconds_to_store(core, _ending.FLUSH_SHARE / 2)
+        swallowed = await core.join(task, core.timers.now() + seconds)
         until = core.timers.now() + core.setup.grace_seconds * _ending.FLUSH_SHARE / 2
         if not task.done:
             while not task.done and core.timers.now() < until:
