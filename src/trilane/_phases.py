@@ -102,16 +102,13 @@ async def _load_session(core: Core) -> None:
 
 
 async def _load_records(core: Core) -> None:
-    """Fold in the records of a store that has to be waited for: some at a time, and none that a compaction replaced."""
-    from .sessions import pages
+    """Fold in the records of a store that has to be waited for, within its time."""
+    from ._views import fold
 
     seconds = core.limits.store_seconds
     frame = core.clock.push(seconds)
     try:
-        async for page in pages(core.store, core.session_id, view=True):
-            for record in page.records:
-                core.view.apply(record)
-            core.version = core.view.version = page.version
+        await fold(core)
     except BaseException as error:
         ended = core.clock.pop(frame, error)
         if ended in (Ended.ASKED, Ended.FATAL):
