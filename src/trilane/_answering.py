@@ -126,7 +126,7 @@ async def _through_on_answer(core: Core, message: AssistantMessage, output: Any)
             try:
                 value = await core.dispatcher.call(implementation, core.clock, core.context, message, output)
             except HookError as failure:
-                raise failure.annotated() from failure.error.__cause__
+                failure.raise_again()
             if value is None:
                 continue
             if isinstance(value, SendBack):

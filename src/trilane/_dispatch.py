@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 from ._tasks import Clock, Ended, Frame
 from .errors import HookTimeoutError, PluginError, RunLimitError
@@ -17,7 +17,7 @@ from .ledger import Ledger, LedgerRow, ValueChange, difference
 if TYPE_CHECKING:
     from .plugins import CompiledHooks, HookImplementation
 
-__all__ = ["Breaker", "Dispatcher", "HookError", "Reporter", "Withheld"]
+__all__ = ["Breaker", "Dispatcher", "HookError", "Reporter", "Withheld", "raise_unchanged"]
 
 Breaker: TypeAlias = "dict[HookImplementation, int]"
 """Failures in a row of observers, kept by the agent; at `BREAK_AFTER` they are switched off."""
@@ -68,6 +68,23 @@ class HookError(Exception):
         if note not in getattr(self.error, "__notes__", ()):
             self.error.add_note(note)
         return self.error
+
+    def raise_again(self) -> NoReturn:
+        """Raise the very exception the hook raised, `annotated`."""
+        try:
+            raise_unchanged(self.annotated())
+        finally:
+            del self  # this frame is in the traceback of the error, and would keep it alive
+
+
+def raise_unchanged(error: Exception) -> NoReturn:
+    """Raise `error` with the cause and the context it has: those of other hooks and of the model may be in them."""
+    cause, context, suppressed = error.__cause__, error.__context__, error.__suppress_context__
+    try:
+        raise error
+    finally:
+        error.__cause__, error.__context__, error.__suppress_context__ = cause, context, suppressed
+        del error, cause, context
 
 
 class Dispatcher:
@@ -254,7 +271,7 @@ class Dispatcher:
                 value = await self._bounded(frame, implementation, clock, args)
                 values.append((implementation, value))
         except HookError as failure:
-            raise failure.annotated() from failure.error.__cause__
+            failure.raise_again()
         finally:
             clock.leave(frame)
         return values
@@ -283,7 +300,7 @@ class Dispatcher:
                     if implementation.required or not contained or isinstance(failure.error, RunLimitError):
                         if implementation.required:
                             raise Withheld(failure) from None
-                        raise failure.annotated() from failure.error.__cause__
+                        failure.raise_again()
                     self._blame(failure)
                     continue
                 if changed is not value and changed != value:
@@ -391,7 +408,7 @@ class Dispatcher:
         except HookError as failure:
             if any(failure.error is error for error in inner):
                 self.row(implementation).errors -= 1
-                raise failure.error from failure.error.__cause__
+                raise_unchanged(failure.error)
             raise
 
 

@@ -104,7 +104,7 @@ class _ModelCall:
             if answered and not isinstance(failure.error, RunLimitError):
                 core.dispatcher.report(failure)  # an answer is never thrown away
                 return answered[-1]
-            raise failure.annotated() from failure.error.__cause__
+            failure.raise_again()
         inner = answered[-1] if answered else None
         if response is not inner and response != inner:
             core.dispatcher.changed(implementation, inner, response)

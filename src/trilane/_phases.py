@@ -313,7 +313,7 @@ async def _through_after_model(core: Core, message: AssistantMessage) -> Assista
         text = str(withheld)
         core.withheld = text
         _replace_last(core, message.replace(parts=(TextPart(text=text),), stop_reason="error"))
-        raise withheld.failure.annotated() from withheld.failure.error.__cause__
+        withheld.failure.raise_again()
     if changed is response:
         return message
     message = message.replace(
