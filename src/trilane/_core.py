@@ -529,8 +529,8 @@ class Core:
             self.watchdog.hurry()
         elif not self.ending and not self.settled:
             self.deadline = min(self.deadline, self.timers.now() + self.setup.grace_seconds * END_FLUSH_SHARE)
-            for waiter in self.hurried:
-                waiter.wake()
+        for waiter in self.hurried:  # a write that goes on looks at the deadline again
+            waiter.wake()
         if self.main is not None:
             self.main.cancel()
 

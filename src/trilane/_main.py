@@ -250,8 +250,7 @@ class LeaseKeeper:
             self._gate.wake()
         if not first:
             return 0
-        seconds = _ending.seconds_to_store(core, _ending.FLUSH_SHARE / 2)
-        swallowed = await core.join(task, core.timers.now() + seconds)
+        swallowed = await self._wait_for_store(task)
         until = core.timers.now() + core.setup.grace_seconds * _ending.FLUSH_SHARE / 2
         if not task.done:
             while not task.done and core.timers.now() < until:
@@ -259,4 +258,27 @@ class LeaseKeeper:
                 swallowed += await core.join(task, min(until, core.timers.now() + AGAIN_SECONDS))
             if core.lease is not None and core.store_error is None:
                 core.store_error = StoreError(f"session {core.session_id!r}: the store did not take the lease back")
+        return swallowed
+
+    async def _wait_for_store(self, task: TaskHandle) -> int:
+        """Wait for the store to take the lease back; less patiently once somebody waits for the end of the run."""
+        core = self._core
+        swallowed = 0
+        while not task.done:
+            known = core.close_reason
+            deadline = core.timers.now() + _ending.seconds_to_store(core, _ending.FLUSH_SHARE / 2)
+
+            def subscribe(waiter: Waiter) -> None:
+                task.on_done.append(waiter.wake)
+                core.hurried.append(waiter)
+
+            swallowed += await wait_shielded(
+                core.timers,
+                lambda known=known: task.done or core.close_reason != known,  # type: ignore[misc]
+                subscribe,
+                deadline,
+            )
+            core.hurried.clear()
+            if core.close_reason == known:
+                break
         return swallowed
