@@ -79,6 +79,11 @@ class RunStream(Generic[Oc]):
         self._runtime: Runtime | None = None
         self.session_id = setup.session_id
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a RunStream is one run in progress and cannot be copied or pickled; keep its events or its result"
+        )
+
     # ---- entering and leaving ----------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:

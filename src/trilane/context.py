@@ -147,6 +147,12 @@ class RunContext(Generic[Dc]):
     def __init__(self, core: _RunCore) -> None:
         self._core = core
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"a {type(self).__name__} is a view of a run in progress and cannot be copied or pickled; "
+            "take what you need out of it"
+        )
+
     @property
     def deps(self) -> Dc:
         """Whatever the caller passed as `deps`."""

@@ -78,6 +78,10 @@ __all__ = [
 class TrilaneError(Exception):
     """Base of every error that Trilane itself raises."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are made again from `args` alone, which fails where a keyword is required.
+        return _made_again, (type(self), self.args), self.__dict__
+
 
 class AgentProtocolError(TrilaneError):
     """A channel or a stream was used against its rules; the message says which rule and what to do."""
@@ -267,3 +271,9 @@ class RecordedError(TrilaneError):
         super().__init__(f"{type}: {message}" if message else type)
         self.type = type
         self.message = message
+
+
+def _made_again(kind: type[TrilaneError], args: tuple[Any, ...]) -> TrilaneError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error

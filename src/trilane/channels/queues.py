@@ -12,7 +12,7 @@ from __future__ import annotations
 from _thread import RLock
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeAlias, TypeVar
 
 from trilane._backend import EventLoop, Waiter, new_waiter, running_event_loop
 from trilane._records import Record
@@ -211,6 +211,9 @@ class RuntimeQueues:
         self.events: LaneQueue[ToolCallEvent] = (
             LaneQueue("events", accepts=(ToolCallEvent,)) if events is None else events
         )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("RuntimeQueues belong to one run and cannot be copied or pickled; make others for another run")
 
     @property
     def empty(self) -> bool:

@@ -151,7 +151,7 @@ def _files() -> Iterator[tuple[Hashable, str]]:
 def _processes() -> Iterator[tuple[Hashable, str]]:
     for children in Path("/proc/self/task").glob("*/children"):
         try:
-            ids = children.read_text().split()
+            ids = children.read_text(encoding="ascii").split()
         except OSError:  # the thread has ended
             continue
         for process in ids:

@@ -114,4 +114,4 @@ def _measure(runs: int) -> Measured:
 def _resident() -> int:
     if not sys.platform.startswith("linux"):
         return 0
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
