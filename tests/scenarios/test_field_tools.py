@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
 import pytest
 
-from trilane import Agent, InMemoryStore, hookimpl, tool
+from trilane import Agent, InMemoryStore, ToolContext, hookimpl, tool
 from trilane.decisions import RetryModel
 from trilane.errors import EmptyReplyError, ToolError
 from trilane.events import ToolCompleted, ToolProgress
@@ -75,6 +76,27 @@ async def test_f041_an_empty_text_is_in_no_later_request() -> None:
     await agent.run("More", session="s")
     for request in model.requests:
         assert_history(request.messages, as_request=True)
+
+
+async def test_f039_long_lines_of_a_process_arrive_whole_and_several_of_one_write_apart() -> None:
+    sizes: list[int] = []
+    code = "print('x' * 200_000); print('y' * 5_000_000); print('a\\nb')"
+
+    @tool
+    async def talk(ctx: ToolContext) -> str:
+        """Talk."""
+
+        async def line(text: str) -> None:
+            sizes.append(len(text))
+
+        result = await ctx.run_process([sys.executable, "-c", code], on_line=line, max_output_bytes=1000)
+        return result.stdout
+
+    result = await Agent(ScriptedModel(call("talk"), "Done."), tools=[talk]).run("Go")
+    assert sizes == [200_000, 5_000_000, 1, 1]
+    ((outcome, text),) = results(result.messages)
+    assert outcome == "ok"
+    assert len(text) < 2000
 
 
 def test_f044_a_thread_that_ends_late_answers_no_later_call(anyio_backend: Backend) -> None:
