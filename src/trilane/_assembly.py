@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._dispatch import HookError
+from ._dispatch import HookError, raise_unchanged
 from ._records import maker
 from ._tasks import current_clock
 from .errors import AgentProtocolError, PluginError
@@ -276,7 +276,7 @@ class Assembly:
             value = core.dispatcher.call_sync(implementation, core.context, delta, final)
         except Exception as error:
             core.dispatcher.count_error(implementation)
-            raise self._failed(implementation, HookError(implementation, error).annotated()) from error.__cause__
+            raise_unchanged(self._failed(implementation, HookError(implementation, error).annotated()))
         if value is None:
             return (delta,)
         if value != delta:

@@ -80,6 +80,26 @@ async def test_f066_around_model_closes_from_inside_out_and_chains_the_errors() 
     assert [one for one in chain if type(one) is LookupError]
 
 
+@pytest.mark.parametrize("hook", ["on_delta", "on_message", "on_answer", "before_turn"])
+async def test_f066_the_error_of_a_hook_keeps_what_stands_behind_it(hook: str) -> None:
+    first = LookupError("first")
+
+    def fail() -> None:
+        try:
+            raise first
+        finally:
+            raise KeyError("second")
+
+    class Failing:
+        name = "failing"
+
+    setattr(Failing, hook, staticmethod(hookimpl(fail)))
+    with pytest.raises(KeyError) as caught:
+        await Agent(ScriptedModel("Hello."), plugins=[Failing()]).run("Go")
+    assert caught.value.__context__ is first
+    assert not caught.value.__suppress_context__
+
+
 async def test_f066_around_tool_closes_from_inside_out_keeps_the_result_and_reports_every_failure() -> None:
     log: list[str] = []
     plugins = [AroundTool(name, log, KeyError) for name in ("a", "b", "c")]
