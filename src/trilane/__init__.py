@@ -145,6 +145,7 @@ if TYPE_CHECKING:
     from .stores import (
         CallFinished,
         CallStarted,
+        CallWithdrawn,
         InMemoryStore,
         Lease,
         MessageHidden,
@@ -182,6 +183,7 @@ __all__ = [
     "BlockingContext",
     "CallFinished",
     "CallStarted",
+    "CallWithdrawn",
     "ChildEvent",
     "CitationPart",
     "CompactedHistory",
@@ -358,6 +360,7 @@ _MODULES = {
     "BlockingContext": "context",
     "CallFinished": "stores",
     "CallStarted": "stores",
+    "CallWithdrawn": "stores",
     "ChildEvent": "events",
     "CitationPart": "messages",
     "CompactedHistory": "decisions",

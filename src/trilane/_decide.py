@@ -83,6 +83,11 @@ class CallRun:
         self.replies_awaited = 0  # by its tool, while it runs
 
     @property
+    def has_not_begun(self) -> bool:
+        """True if it was announced, and neither its function nor anybody outside has begun with it."""
+        return self.started and self.task is None and self.entry is None and self.result is None and self.attempt == 1
+
+    @property
     def is_running(self) -> bool:
         """True while its function may still have effects."""
         return (self.task is not None and not self.task.done) or (self.thread is not None and not self.thread.done)

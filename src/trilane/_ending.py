@@ -17,7 +17,7 @@ from .events import CompactionCompleted, MessageCompleted, RunCancelled, RunCanc
 from .messages import Outcome, StopReason, TextPart
 from .result import RunResult
 from .state import AgentPhase
-from .stores import MessageStored, RunEnded
+from .stores import CallWithdrawn, MessageStored, RunEnded
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -163,6 +163,10 @@ async def _stop_answering(core: Core, until: float) -> None:
 async def _store_checkpoint(core: Core, until: float) -> None:
     """Of a suspended run what really happened is stored; what a cancelled tool is said to have been is not."""
     core.outbox = [one for one in core.outbox if one.kind != "call_finished" or one.result.outcome not in _MADE_UP]
+    batch = core.batch
+    for run in batch.runs if batch is not None else ():
+        if batch is not None and run.has_not_begun:
+            core.record(CallWithdrawn(run_id=core.run_id, message_id=batch.message_id, call_id=run.call.id))
     await _flush_until(core, until)
 
 

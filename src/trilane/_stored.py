@@ -63,6 +63,9 @@ class StoredPoint:
             elif record.message.kind == "assistant" and not record.message.interrupted:
                 self.turns += 1
             self._forget_calls()  # a new message closes everything that was about the calls of an earlier one
+        elif record.kind == "call_withdrawn":
+            self.started.pop(record.call_id, None)
+            self.unsafe.discard(record.call_id)
         elif record.kind == "call_started":
             self.started[record.call_id] = max(self.started.get(record.call_id, 0), record.attempt)
             if record.effect == "unsafe":

@@ -33,6 +33,7 @@ else:
 __all__ = [
     "CallFinished",
     "CallStarted",
+    "CallWithdrawn",
     "DamagedRecord",
     "InMemoryStore",
     "KnownRecord",
@@ -75,6 +76,16 @@ class CallStarted(Record):
     arguments_hash: str = ""
     effect: Effect = "unsafe"
     attempt: int = 1
+
+
+class CallWithdrawn(Record):
+    """A call that was about to run did not begin: the run was suspended before. Resuming decides about it anew."""
+
+    kind: Literal["call_withdrawn"] = "call_withdrawn"
+    version: int = 1
+    run_id: str
+    message_id: str
+    call_id: str
 
 
 class CallFinished(Record):
@@ -146,6 +157,7 @@ class RunEnded(Record):
 KnownRecord: TypeAlias = Union[  # noqa: UP007  (pydantic needs the discriminator on a Union)
     MessageStored,
     CallStarted,
+    CallWithdrawn,
     CallFinished,
     MessageHidden,
     ViewReplaced,
@@ -246,6 +258,7 @@ _KINDS = frozenset(
     {
         "message",
         "call_started",
+        "call_withdrawn",
         "call_finished",
         "message_hidden",
         "view_replaced",

@@ -11,7 +11,7 @@ import pytest
 from trilane import Agent, tool
 from trilane.errors import RunCancelledError
 from trilane.events import ReplyRequested
-from trilane.stores import QuestionClosed, RunEnded
+from trilane.stores import CallWithdrawn, QuestionClosed, RunEnded
 from trilane.testing import ScriptedModel, Step, call, no_leaks, record
 
 from .conftest import cut_off, delete, endless, records, resumed
@@ -92,3 +92,34 @@ async def test_the_session_goes_on_after_it_was_resumed(make_store: Callable[[],
     result = await Agent(model, store=store).run("And now?", session="s")
     assert [message.kind for message in model.requests[0].messages] == ["user", "assistant", "user"]
     assert result.output == "Bye."
+
+
+@pytest.mark.parametrize("held", ["message_completed", "tool_started"])
+async def test_an_unsafe_call_that_was_announced_and_not_begun_runs_when_resumed(
+    make_store: Callable[[], Any], held: str
+) -> None:
+    ran: list[str] = []
+
+    @tool(effect="unsafe")
+    async def send(text: str) -> str:
+        """Send.
+
+        Args:
+            text: What.
+        """
+        ran.append(text)
+        return "sent"
+
+    store = make_store()
+    agent = Agent(ScriptedModel(call("send", text="hello"), "Never."), tools=[send], store=store)
+    async with agent.stream("Go", session="s") as run:
+        async for event in run:
+            if event.type == held:
+                break
+        await run.suspend()
+    assert ran == []
+    assert len(await records(store, CallWithdrawn)) == 1
+    _, again, model = await resumed(store, ["Done."], [send])
+    assert again.result.output == "Done."
+    assert ran == ["hello"]
+    assert model.requests[0].messages[-1].results[0].content == "sent"
