@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -63,3 +65,23 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ship]:
         origin = getattr(sys.modules[name], "__file__", None)
         if origin and origin.startswith(str(tmp_path)):
             del sys.modules[name]
+
+
+class Gate:
+    """Shared by a test and the module it imports."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.go = threading.Event()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    module = types.ModuleType("trilane_test_gate")
+    found = module.__dict__["gate"] = Gate()
+    monkeypatch.setitem(sys.modules, "trilane_test_gate", module)
+    yield found
+    found.go.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("trilane import"):
+            thread.join()

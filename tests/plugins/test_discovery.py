@@ -9,7 +9,7 @@ import pytest
 from trilane.errors import ConfigError
 from trilane.plugins import PluginInfo, PluginManager, discover, installed
 
-from .conftest import Ship
+from .conftest import Gate, Ship
 
 FAILS = "raise AssertionError('imported')"
 
@@ -97,8 +97,8 @@ def test_the_marker_for_all_installed_plugins_shows_what_it_is() -> None:
     assert repr(installed()) == "installed()"
 
 
-def test_the_environment_bounds_imports(ship: Ship, monkeypatch: pytest.MonkeyPatch) -> None:
-    ship("acme-slow", {"slow": "acme_slow"}, {"acme_slow": "import threading\nthreading.Event().wait(60)"})
+def test_the_environment_bounds_imports(ship: Ship, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    ship("acme-slow", {"slow": "acme_slow"}, {"acme_slow": "from trilane_test_gate import gate\ngate.go.wait()"})
     monkeypatch.setenv("TRILANE_IMPORT_SECONDS", "0.05")
     (info,) = PluginManager(installed()).plugins()
     assert (info.status, info.reason) == ("failed", "TimeoutError: the import has not ended within 0.05 s")

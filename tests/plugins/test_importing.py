@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
-import types
-from collections.abc import Iterator
 
 import pytest
 
 from trilane.plugins import PluginInfo, PluginManager, installed
 
-from .conftest import Ship
+from .conftest import Gate, Ship
 
 GOOD = """
 from trilane.hookspecs import hookimpl
@@ -19,26 +17,6 @@ from trilane.hookspecs import hookimpl
 @hookimpl
 def on_state(run): ...
 """
-
-
-class Gate:
-    """Shared by a test and the module it imports."""
-
-    def __init__(self) -> None:
-        self.started = threading.Event()
-        self.go = threading.Event()
-
-
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    module = types.ModuleType("trilane_test_gate")
-    found = module.__dict__["gate"] = Gate()
-    monkeypatch.setitem(sys.modules, "trilane_test_gate", module)
-    yield found
-    found.go.set()
-    for thread in threading.enumerate():
-        if thread.name.startswith("trilane import"):
-            thread.join()
 
 
 def status(manager: PluginManager, name: str) -> PluginInfo:
