@@ -393,6 +393,12 @@ class Connection:
         driver = live.attach(self)
         if driver and subscription.sent:
             live.acknowledge(subscription.sent, self)
+        self._tell_attached(re, subscription, driver=driver)
+        if gap is not None:
+            self._answer(gap)
+
+    def _tell_attached(self, re: str, subscription: Subscription, *, driver: bool) -> None:
+        live = subscription.live
         self._answer(
             p.RunAttached(
                 re=re,
@@ -404,8 +410,12 @@ class Connection:
                 acknowledgement=live.gate.policy,
             )
         )
-        if gap is not None:
-            self._answer(gap)
+
+    def drives(self, live: LiveRun) -> None:
+        """Say that from now on its acknowledgements release the run."""
+        subscription = self._watched.get(live.run_id)
+        if subscription is not None:
+            self._tell_attached("", subscription, driver=True)
 
     def _forget_ended(self) -> None:
         for run_id, subscription in list(self._watched.items()):

@@ -53,11 +53,16 @@ class _Stream:
 
     def __init__(self, client: str) -> None:
         self.client = client
-        self.gone = asyncio.Event()
+        self.news = asyncio.Event()
+        self.ended = False
 
     def drop(self, reason: str) -> None:
         """End the stream."""
-        self.gone.set()
+        self.ended = True
+        self.news.set()
+
+    def drives(self, live: LiveRun) -> None:
+        """Nothing to do: whoever reads by HTTP acknowledges by HTTP, or not at all."""
 
 
 Endpoint = Callable[[Request, Principal], Awaitable[Response]]
@@ -265,15 +270,7 @@ class _Records:
 
     async def _read(self) -> AsyncIterator[ServerSentEvent]:
         live, stream = self._live, self._stream
-        wake = stream.gone  # set for news as well; `ended` tells the two apart
-        ended = False
-
-        def drop(reason: str) -> None:
-            nonlocal ended
-            ended = True
-            wake.set()
-
-        stream.drop = drop  # type: ignore[method-assign]
+        wake = stream.news
         subscription, gap = Subscription.after(live, self._after)
         self._streams.add(stream)
         live.journal.watch(wake.set)
@@ -281,7 +278,7 @@ class _Records:
         try:
             if gap is not None:
                 yield _gap_record(gap)
-            while not ended:
+            while not stream.ended:
                 wake.clear()
                 gap = subscription.fell_behind()
                 if gap is not None:

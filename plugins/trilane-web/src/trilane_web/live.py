@@ -40,6 +40,10 @@ class Viewer(Protocol):
         """Close its connection, without waiting."""
         ...
 
+    def drives(self, live: LiveRun) -> None:
+        """From now on its acknowledgements release the run."""
+        ...
+
 
 class LiveRun:
     """A run between its agent and its clients. Use it in the event loop it was made in.
@@ -82,7 +86,7 @@ class LiveRun:
         self._queues = queues
         self._event_agent = event_agent
         self._sink = GatedSink(self._write, self.gate, self._encode)
-        self._viewers: list[Viewer] = []
+        self._viewers: dict[Viewer, int] = {}  # what each has acknowledged, the first that came first
         self._driver: Viewer | None = None
         self._driver_client = ""
         self._had_driver = False
@@ -201,8 +205,7 @@ class LiveRun:
 
         It is if there is none, or if it is the same client as the driver, come back.
         """
-        if viewer not in self._viewers:
-            self._viewers.append(viewer)
+        self._viewers.setdefault(viewer, 0)
         same = bool(viewer.client) and viewer.client == self._driver_client
         nobody = self._driver is None and (not self._had_driver or not self._driver_client)
         if self._driver is not viewer and (same or nobody):
@@ -211,8 +214,7 @@ class LiveRun:
 
     def detach(self, viewer: Viewer) -> None:
         """A client does not watch any more."""
-        if viewer in self._viewers:
-            self._viewers.remove(viewer)
+        self._viewers.pop(viewer, None)
         if self._driver is viewer:
             self._driver = None
             if not self.ended:
@@ -221,10 +223,13 @@ class LiveRun:
     def acknowledge(self, seq: int, viewer: Viewer | None) -> bool:
         """A client has shown everything up to `seq`; True if that releases something.
 
-        Those of watchers count for nothing. `viewer` is None for acknowledgements by plain HTTP.
+        Those of watchers count when they become the driver. `viewer` is None for acknowledgements by plain HTTP.
         """
-        if viewer is not None and viewer is not self._driver:
-            return False
+        if viewer is not None:
+            if viewer in self._viewers:
+                self._viewers[viewer] = max(seq, self._viewers[viewer])
+            if viewer is not self._driver:
+                return False
         return self.gate.acknowledge(seq)
 
     def _drive(self, viewer: Viewer) -> None:
@@ -232,6 +237,7 @@ class LiveRun:
         self._driver = viewer
         self._driver_client = viewer.client
         self._had_driver = True
+        self.gate.acknowledge(self._viewers.get(viewer, 0))
         self.gate.reopen()
 
     def _left(self) -> None:
@@ -251,7 +257,9 @@ class LiveRun:
             return
         self._driver_client = ""
         if self._viewers:
-            self._drive(self._viewers[0])
+            viewer = next(iter(self._viewers))
+            self._drive(viewer)
+            viewer.drives(self)
         elif self.on_disconnect == "cancel":
             self.stop_soon("its client went away")
 
