@@ -275,8 +275,12 @@ function askForToken() {
   const form = el("form", { class: "token" }, el("label", { for: "token" }, "Token of this server"), input, el("button", { type: "submit", class: "primary" }, "Enter"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    location.hash = `token=${encodeURIComponent(input.value)}`;
-    location.reload();
+    try {
+      sessionStorage.setItem("trilane-token", input.value);
+      location.reload();
+    } catch {
+      location.replace(`#token=${encodeURIComponent(input.value)}`);
+    }
   });
   transcript.clear();
   transcript.node.append(form);

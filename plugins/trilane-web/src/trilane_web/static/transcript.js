@@ -73,7 +73,7 @@ export class Transcript {
       case "reasoning_completed":
         return this._foldReasoning(event);
       case "tool_call_delta":
-        return this._tool(this._message(event.message_id), event.call_id, event.name).write(event.arguments);
+        return this._writtenCall(event);
       case "message_completed":
         return this._messageCompleted(event);
       case "tool_started":
@@ -141,7 +141,7 @@ export class Transcript {
       const body = el("div", { class: "body" });
       const foot = el("footer", {});
       const node = el("article", { class: "message assistant", "aria-label": "Agent", dataset: { message: id } }, body, foot);
-      entry = { node, body, foot, parts: new Map() };
+      entry = { node, body, foot, parts: new Map(), written: new Map() };
       this.messages.set(id, entry);
       this.node.append(node);
     }
@@ -181,9 +181,14 @@ export class Transcript {
   _messageCompleted(event) {
     const entry = this._message(event.message.id);
     this.flush();
+    const written = [...entry.written.values()];
     for (const part of event.message.parts) {
-      if (part.kind === "tool_call") this._tool(entry, part.call.id, part.call.name).show(part.call);
+      if (part.kind !== "tool_call") continue;
+      const card = written.shift();
+      if (card && card.callId !== part.call.id) this._rename(card, part.call.id);
+      this._tool(entry, part.call.id, part.call.name).show(part.call);
     }
+    entry.written.clear();
     // A message of which no deltas came, or which a plugin has changed, is shown as it was kept.
     const texts = event.message.parts.filter((part) => part.kind === "text");
     const shown = [...entry.parts].filter(([key]) => key.startsWith("text-")).map(([, part]) => part);
@@ -221,6 +226,23 @@ export class Transcript {
     return card;
   }
 
+  /** Only the first delta of a call has its id for certain; the others are known by their place in the message. */
+  _writtenCall(event) {
+    const entry = this._message(event.message_id);
+    let card = entry.written.get(event.index);
+    if (!card) {
+      card = this._tool(entry, event.call_id || `${event.message_id}-${event.index}`, event.name);
+      entry.written.set(event.index, card);
+    }
+    card.write(event.arguments);
+  }
+
+  _rename(card, callId) {
+    if (this.tools.get(card.callId) === card) this.tools.delete(card.callId);
+    card.callId = card.node.dataset.call = callId;
+    this.tools.set(callId, card);
+  }
+
   _toolOf(call) {
     const known = this.tools.get(call.id);
     if (known) return known;
@@ -233,6 +255,7 @@ export class Transcript {
   ask(question) {
     const known = this.questions.get(question.id);
     if (known?.open && known.node.isConnected) return;
+    known?.node.remove(); // asked again, after a restart
     const card = new QuestionCard(question, (payload) => this.actions.reply(question, payload));
     this.questions.set(question.id, card);
     const tool = question.call && this.tools.get(question.call.id);
