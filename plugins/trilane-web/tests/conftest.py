@@ -111,11 +111,11 @@ class Server:
 
     @asynccontextmanager
     async def wire(
-        self, *, hello: bool = True, headers: dict[str, str] | None = None, **fields: Any
+        self, *, hello: bool = True, port: int = 0, headers: dict[str, str] | None = None, **fields: Any
     ) -> AsyncIterator[Wire]:
         """A connection, greeted unless `hello` is false."""
         async with open_socket(
-            self.url,
+            f"ws://127.0.0.1:{port or self.port}/ws",
             compression=None,
             ping_interval=None,
             additional_headers=headers or {},

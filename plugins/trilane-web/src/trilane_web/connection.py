@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Awaitable
 from typing import assert_never
 
 from pydantic import JsonValue
@@ -216,13 +217,17 @@ class Connection:
             if self._client == "":
                 self.end(POLICY, "hello comes first")
             return
+        await self._attempt(message.id, self._carry_out(message))
+
+    async def _attempt(self, re: str, work: Awaitable[None]) -> None:
+        """Do what message `re` asks for, and say so if it is refused or fails."""
         try:
-            await self._carry_out(message)
+            await work
         except Refused as refused:
-            self._answer(p.Failed(re=message.id, code=refused.code, message=str(refused)))
+            self._answer(p.Failed(re=re, code=refused.code, message=str(refused)))
         except Exception as error:
-            logger.error("a message of type %s could not be carried out", message.type, exc_info=error)
-            self._answer(p.Failed(re=message.id, code="failed", message="the server failed; its log says why"))
+            logger.error("what a client asked for could not be done", exc_info=error)
+            self._answer(p.Failed(re=re, code="failed", message="the server failed; its log says why"))
 
     def _pay(self, now: float) -> bool:
         """Count a message; False if there were too many, and the connection ends."""
@@ -330,42 +335,36 @@ class Connection:
         """Start a run while reading on: to claim a session may take a store some time."""
 
         async def work() -> None:
-            try:
-                if isinstance(message, p.Start):
-                    live = await self._host.start(
-                        principal,
-                        message.text,
-                        session=message.session,
-                        acknowledgement=message.acknowledgement,
-                        on_disconnect=message.on_disconnect,
-                        key=message.key,
-                    )
-                else:
-                    live = await self._host.resume(
-                        principal,
-                        message.session,
-                        acknowledgement=message.acknowledgement,
-                        on_disconnect=message.on_disconnect,
-                        key=message.key,
-                    )
-                self._subscribe(message.id, live, 0)
-            except Refused as refused:
-                self._answer(p.Failed(re=message.id, code=refused.code, message=str(refused)))
+            if isinstance(message, p.Start):
+                live = await self._host.start(
+                    principal,
+                    message.text,
+                    session=message.session,
+                    acknowledgement=message.acknowledgement,
+                    on_disconnect=message.on_disconnect,
+                    key=message.key,
+                )
+            else:
+                live = await self._host.resume(
+                    principal,
+                    message.session,
+                    acknowledgement=message.acknowledgement,
+                    on_disconnect=message.on_disconnect,
+                    key=message.key,
+                )
+            self._subscribe(message.id, live, 0)
 
-        self._in_background(work())
+        self._in_background(message.id, work())
 
     def _stop_soon(self, message: p.Stop, principal: Principal) -> None:
         async def work() -> None:
-            try:
-                await self._host.stop(principal, message.session, message.reason, now=message.when == "now")
-                self._answer(p.Confirmed(re=message.id))
-            except Refused as refused:
-                self._answer(p.Failed(re=message.id, code=refused.code, message=str(refused)))
+            await self._host.stop(principal, message.session, message.reason, now=message.when == "now")
+            self._answer(p.Confirmed(re=message.id))
 
-        self._in_background(work())
+        self._in_background(message.id, work())
 
-    def _in_background(self, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+    def _in_background(self, re: str, work: Awaitable[None]) -> None:
+        task = asyncio.create_task(self._attempt(re, work))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
 

@@ -306,6 +306,7 @@ function closeDrawer() {
 function setLanes(open) {
   byId("lanes").hidden = !open;
   byId("show-lanes").setAttribute("aria-expanded", String(open));
+  if (open) lanes.shown();
 }
 
 composer.addEventListener("submit", (event) => {

@@ -5,8 +5,8 @@ import { el, pretty } from "./dom.js";
 let counter = 0;
 
 /** A form for `schema`: its element, and `read()`, which returns the value or throws with what is wrong. */
-export function fieldFor(schema, { label = "", value = undefined, required = true } = {}) {
-  return build(schema ?? {}, schema ?? {}, { label, value, required, depth: 0 });
+export function fieldFor(schema, { label = "", value = undefined, required = true, single = false } = {}) {
+  return build(schema ?? {}, schema ?? {}, { label, value, required, single, depth: 0 });
 }
 
 function resolve(schema, root) {
@@ -54,7 +54,7 @@ function frame(schema, options, control, { before = false } = {}) {
   if (hint) control.setAttribute("aria-describedby", hint.id);
   if (options.required && control.type !== "checkbox") control.required = true;
   const words = options.label || schema.title || "Answer";
-  const label = el("label", { for: control.id }, words, options.required ? "" : " (optional)");
+  const label = el("label", { for: control.id }, words, options.required || before ? "" : " (optional)");
   const row = before ? [el("span", { class: "check" }, control, label)] : [label, control];
   return el("div", { class: "field" }, ...row, hint);
 }
@@ -62,7 +62,7 @@ function frame(schema, options, control, { before = false } = {}) {
 function textField(schema, options) {
   const value = options.value ?? schema.default ?? "";
   const long = String(value).length > 60 || String(value).includes("\n") || (schema.maxLength ?? 0) > 200;
-  const control = long || options.depth === 0 ? el("textarea", { rows: String(value).includes("\n") ? 4 : 2 }) : el("input", { type: "text" });
+  const control = long || (options.depth === 0 && !options.single) ? el("textarea", { rows: String(value).includes("\n") ? 4 : 2 }) : el("input", { type: "text" });
   control.value = value;
   if (schema.minLength) control.minLength = schema.minLength;
   if (schema.maxLength) control.maxLength = schema.maxLength;

@@ -42,6 +42,11 @@ export class Lanes {
     if (event.result?.ledger) this._ledger(event.result);
   }
 
+  /** The lanes were out of sight, where nothing scrolls. */
+  shown() {
+    for (const lane of [this.ui, this.notifications, this.replies]) lane.scrollTop = lane.scrollHeight;
+  }
+
   notify(notification) {
     this._add(this.notifications, "·", notification.name);
   }

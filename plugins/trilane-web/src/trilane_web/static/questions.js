@@ -38,7 +38,7 @@ export class QuestionCard {
     const call = this.question.call;
     const original = call?.arguments ?? {};
     const fields = argumentFields(original);
-    const reason = fieldFor({ type: "string" }, { label: "Reason, if you deny", required: false });
+    const reason = fieldFor({ type: "string" }, { label: "Reason, if you deny", required: false, single: true });
     const arguments_ = fields.count
       ? el("fieldset", { class: "arguments" }, el("legend", {}, `Arguments of ${call.name}`), ...fields.nodes)
       : null;
