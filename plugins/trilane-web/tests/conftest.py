@@ -22,6 +22,10 @@ Headers = dict[str, str] | None
 PATIENCE = 20.0  # for what should take milliseconds, on a machine that does other things too
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "browser: drives the chat page in a real Chromium")
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"

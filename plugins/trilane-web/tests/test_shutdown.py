@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -193,3 +194,48 @@ def test_what_trilane_serve_refuses(tmp_path: Path, options: list[str], words: s
     assert done.returncode == 1
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+async def test_a_question_survives_kill_9(tmp_path: Path) -> None:
+    pytest.importorskip("trilane_sqlite", reason="needs a store that survives: pip install trilane-sqlite")
+    program = _PROGRAM.replace("agent = Agent(", "from trilane_sqlite import SqliteStore\nagent = Agent(").replace(
+        "tools=[act],", "tools=[act], store=SqliteStore('sessions.sqlite3'),"
+    )
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    (tmp_path / "after.py").write_text(program.replace('call("act"), "ok"', '"finished"'), encoding="utf-8")
+    async with _served(tmp_path, "program:agent") as (process, url), connect(url) as client:
+        run = await client.start("go")
+        async for event in run:
+            if event.type == "reply_requested":
+                break
+        process.kill()
+        await process.wait()
+    async with _served(tmp_path, "after:agent") as (_, url), connect(url) as client:
+        again = await client.resume(run.session)
+        kinds = []
+        async for later in again:
+            kinds.append(later.type)
+            if later.type == "reply_requested":
+                assert later.question.id == event.question.id
+                receipt = await client.reply(run.session, later.question.id, {"approve": True})
+                assert receipt.status == "accepted"
+        assert kinds[-1] == "run_completed"
+        assert kinds.count("tool_completed") == 1
+
+
+@asynccontextmanager
+async def _served(folder: Path, target: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    command = [sys.executable, "-m", "trilane", "serve", target, "--port", "0"]
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, stderr=asyncio.subprocess.PIPE, env=_environment()
+    )
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            line = (await process.stderr.readline()).decode()
+        yield process, line.split(" at ")[1].strip().replace("http", "ws") + "ws"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        process._transport.close()

@@ -23,6 +23,14 @@ def serve(
         typer.Option(help="What clients must present; new: a fresh one.", envvar="TRILANE_TOKEN", show_default=False),
     ] = "",
     model: Annotated[str, typer.Option("--model", "-m", help="PROVIDER or PROVIDER:NAME.", show_default=False)] = "",
+    store: Annotated[
+        str,
+        typer.Option(
+            help="Where sessions are: NAME or NAME:PLACE, or memory. Without it sqlite, if that plugin is installed.",
+            envvar="TRILANE_STORE",
+            show_default=False,
+        ),
+    ] = "",
     acknowledgement: Annotated[str, typer.Option(help="strict, windowed or detached.")] = "windowed",
     on_disconnect: Annotated[
         str, typer.Option(help="pause, cancel or continue runs whose client goes away.", show_default=False)
@@ -48,6 +56,7 @@ def serve(
         port=port,
         token=token,
         model=model,
+        store=store,
         acknowledgement=acknowledgement,
         on_disconnect=on_disconnect,
         origins=tuple(origin or ()),
@@ -56,22 +65,36 @@ def serve(
     )
 
 
-def load_agent(target: str, model: str = "") -> Agent[Any, Any]:
+def load_agent(target: str, model: str = "", store: str = "") -> Agent[Any, Any]:
     """The agent named `MODULE:NAME`, or one with every installed plugin.
 
     Raises:
-        ConfigError: there is no such module or name, or it is no agent.
+        ConfigError: there is no such module, name, model or store, or it is no agent.
     """
-    import importlib
     import os
-    import sys
 
     from trilane import Agent, ConfigError, installed
 
     if not target:
-        return Agent(model or os.environ.get("TRILANE_MODEL") or "offline", plugins=installed())
+        chosen = model or os.environ.get("TRILANE_MODEL") or "offline"
+        return Agent(chosen, plugins=installed(), store=_store(store))
     if model:
         raise ConfigError("--model is for the agent without a name; the agent that was named has its own model")
+    found = _named(target)
+    if not isinstance(found, Agent) and callable(found):
+        found = found()
+    if not isinstance(found, Agent):
+        raise ConfigError(f"{target} is a {type(found).__name__}, not an Agent or a function that returns one")
+    return found
+
+
+def _named(target: str) -> Any:
+    import importlib
+    import os
+    import sys
+
+    from trilane import ConfigError
+
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{target!r} does not name an agent; write MODULE:NAME, for example my_agents:helper")
@@ -83,11 +106,16 @@ def load_agent(target: str, model: str = "") -> Agent[Any, Any]:
         if error.name is None or not module_name.startswith(error.name):
             raise
         raise ConfigError(f"there is no module {module_name!r} here or among the installed packages") from None
-    found = getattr(module, attribute, None)
-    if found is None:
+    if not hasattr(module, attribute):
         raise ConfigError(f"the module {module_name!r} has no {attribute!r}")
-    if not isinstance(found, Agent) and callable(found):
-        found = found()
-    if not isinstance(found, Agent):
-        raise ConfigError(f"{target} is a {type(found).__name__}, not an Agent or a function that returns one")
-    return found
+    return getattr(module, attribute)
+
+
+def _store(spec: str) -> Any:
+    """The store of that description; None for the memory of the process."""
+    from trilane import PluginManager, discover
+    from trilane.plugins.registries import resolve_store
+
+    if not spec:
+        spec = "sqlite" if any(info.name == "sqlite" for info in discover()) else "memory"
+    return None if spec == "memory" else resolve_store(spec, PluginManager([spec.partition(":")[0]]))

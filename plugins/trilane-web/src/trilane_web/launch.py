@@ -25,6 +25,7 @@ def launch(
     port: int,
     token: str,
     model: str,
+    store: str,
     acknowledgement: str,
     on_disconnect: str,
     origins: tuple[str, ...],
@@ -53,7 +54,7 @@ def launch(
     )
     listener = listen(host, port, protected=bool(token), send_seconds=settings.limits.send_seconds)
     with listener:
-        agent = load_agent(target, model)
+        agent = load_agent(target, model, store)
         web = app(agent, token=token, settings=settings)
         bound = listener.getsockname()
         where = f"http://[{bound[0]}]:{bound[1]}/" if ":" in bound[0] else f"http://{bound[0]}:{bound[1]}/"
