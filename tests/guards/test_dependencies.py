@@ -74,6 +74,6 @@ def test_every_plugin_can_be_published_alone() -> None:
         project = _read(path)["project"]
         needs = {Requirement(text).name: Requirement(text).specifier for text in project["dependencies"]}
         assert needs["trilane"].contains(ROOT_PROJECT["project"]["version"])
-        assert project["entry-points"]["trilane"] or project["entry-points"]["trilane.commands"]
+        assert project["entry-points"].get("trilane") or project["entry-points"]["trilane.commands"]
         readme = (path.parent / project["readme"]).read_text(encoding="utf-8")
         assert len(readme.splitlines()) > 15, "install, hooks used, configuration, one example"

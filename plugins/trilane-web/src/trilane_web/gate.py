@@ -1,0 +1,184 @@
+"""Between a run and its client: the next event is taken only when the client has shown enough of what it was sent.
+
+`GatedSink` is the exit of `run.forward`. Because the run waits until its reader has moved past an event, a `publish`
+that does not return holds the run, and with it the model's own connection. The sink's queue and writer are those of
+`EventSink`; when to let go is asked of the `Gate`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from trilane import Event, EventSink, EventSinkClosed
+
+from .protocol import AckPolicy
+
+__all__ = ["TERMINAL", "Gate", "GatedSink"]
+
+TERMINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
+
+
+class Gate:
+    """Decides whether a run may go on past the event it has shown last.
+
+    Args:
+        policy: `strict` waits for every event; `windowed` lets the run be a number of events, bytes and seconds ahead;
+            `detached` never waits.
+        window_events: Under `windowed`, how many events it may be ahead.
+        window_seconds: Under `windowed`, how old the oldest unacknowledged event may be.
+        window_bytes: Under `windowed`, how much text it may be ahead.
+    """
+
+    def __init__(self, policy: AckPolicy, *, window_events: int, window_seconds: float, window_bytes: int) -> None:
+        self.policy: AckPolicy = policy
+        self.acknowledged = 0
+        self.waiting_since: float | None = None  # the run waits here, since then
+        self._window_events = window_events
+        self._window_seconds = window_seconds
+        self._window_bytes = window_bytes
+        self._unacknowledged: deque[tuple[int, int, float]] = deque()  # seq, bytes, when
+        self._bytes = 0
+        self._shut = False
+        self._released = False
+        self._open = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    # ---- what moves it -----------------------------------------------------------------------------------------------
+
+    def note(self, seq: int, size: int) -> None:
+        """An event of `size` bytes is on its way."""
+        if self._released:
+            return
+        self._unacknowledged.append((seq, size, asyncio.get_running_loop().time()))
+        self._bytes += size
+
+    def acknowledge(self, seq: int) -> bool:
+        """Everything up to `seq` was shown; True if that is news."""
+        if seq <= self.acknowledged:
+            return False
+        self.acknowledged = seq
+        waiting = self._unacknowledged
+        while waiting and waiting[0][0] <= seq:
+            self._bytes -= waiting.popleft()[1]
+        self._wake()
+        return True
+
+    def shut(self) -> None:
+        """Let nothing pass until `reopen`: the client is away and the run is to be paused."""
+        self._shut = True
+
+    def open(self) -> None:
+        """Let everything pass until `reopen`: the client is away and the run is to go on."""
+        self._open = True
+        self._wake()
+
+    def reopen(self) -> None:
+        """Follow the policy again."""
+        self._shut = self._open = False
+        self._wake()
+
+    def release(self) -> None:
+        """Let everything pass from now on: the run is being stopped."""
+        self._released = True
+        self._unacknowledged.clear()
+        self._bytes = 0
+        self._wake()
+
+    # ---- what waits at it --------------------------------------------------------------------------------------------
+
+    @property
+    def needed_from(self) -> int:
+        """Events from this one on must be kept for the client; beyond the last one if it need not wait for any."""
+        return self.acknowledged + 1 if self._holds and self._unacknowledged else 1 << 62
+
+    @property
+    def _holds(self) -> bool:
+        return self.policy != "detached" and not self._open and not self._released
+
+    def may_pass(self, seq: int) -> bool:
+        """True if the run may go on past event `seq` now."""
+        if self._released:
+            return True
+        if self._shut:
+            return False
+        if not self._holds:
+            return True
+        if self.policy == "strict":
+            return self.acknowledged >= seq
+        waiting = self._unacknowledged
+        if not waiting:
+            return True
+        if len(waiting) >= self._window_events or self._bytes >= self._window_bytes:
+            return False
+        return asyncio.get_running_loop().time() - waiting[0][2] < self._window_seconds
+
+    async def passed(self, seq: int) -> None:
+        """Return when the run may go on past event `seq`."""
+        if self.may_pass(seq):
+            return
+        loop = asyncio.get_running_loop()
+        self.waiting_since = loop.time()
+        try:
+            while not self.may_pass(seq):
+                self._waiter = loop.create_future()
+                await self._waiter
+        finally:
+            self._waiter = None
+            self.waiting_since = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class GatedSink(EventSink[Event]):
+    """An `EventSink` whose `publish` returns when the event was queued and the gate lets the run go on.
+
+    Args:
+        write: Takes an event and its JSON text.
+        gate: Told of each event, and asked after it.
+        encode: Makes the JSON text.
+        capacity: As of `EventSink`.
+        write_seconds: As of `EventSink`.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Event, str], Awaitable[None]],
+        gate: Gate,
+        encode: Callable[[Event], str],
+        *,
+        capacity: int = 64,
+        write_seconds: float = 30.0,
+    ) -> None:
+        super().__init__(self._write_text, capacity=capacity, write_seconds=write_seconds)
+        self._gate = gate
+        self._encode = encode
+        self._write_with_text = write
+        self._texts: deque[str] = deque()  # of the queued events, in their order
+
+    async def _write_text(self, item: Event) -> None:
+        await self._write_with_text(item, self._texts.popleft())
+
+    async def publish(self, item: Event, *, live: Callable[[], bool] | None = None) -> None:
+        """Queue `item`, then wait for the gate.
+
+        Raises:
+            EventSinkClosed: the sink is closed, or was closed while the call waited.
+        """
+        text = self._encode(item)
+        self._gate.note(item.seq, len(text))
+        self._texts.append(text)
+        await super().publish(item)
+        if item.type in TERMINAL:
+            return
+        await self._gate.passed(item.seq)
+        if self.closed:
+            raise EventSinkClosed("the sink was closed while the run waited for its client") from self.error
+
+    def close(self) -> None:
+        """Close the sink and let go whoever waits at the gate. As `EventSink.close`, but from the event loop only."""
+        super().close()
+        self._gate.release()
