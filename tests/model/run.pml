@@ -467,6 +467,8 @@ left:
 
 proctype Outside() {
     byte cancels;
+    /* The task of the run itself is cancelled only once it has begun: before that nobody but the caller's exit would
+     * notice, and a caller that reads on would wait (without `began` pan finds this). */
     do
     :: !stop_asked -> stop_asked = true                 /* stop(), steering that ends the batch */
     :: cancels < 2 -> cancels++; cancel[CALLER] = true
