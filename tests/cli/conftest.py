@@ -94,6 +94,8 @@ class Terminal:
         self._seen = ""
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            # Whoever runs the tests in the background ignores Ctrl-C; that would be handed on.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.chdir(cwd)
             os.execve(argv[0], argv, environment)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
