@@ -463,7 +463,7 @@ async def test_suspend_settles_nothing_that_is_stored() -> None:
     assert (run.result.status, run.result.stop_reason) == ("cancelled", "suspended")
     records = (await agent.store.load("s")).records
     kinds = [one.kind for one in records if one.kind != "view_replaced"]
-    assert kinds == ["message", "message", "call_started", "call_started", "run_ended"]
+    assert kinds == ["message", "message", *["call_started"] * 2, *["call_withdrawn"] * 2, "run_ended"]
     assert records[-1].status == "suspended"  # type: ignore[union-attr]
     assert agent.active("s") is None
 

@@ -243,6 +243,10 @@ async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, sche
     await core.put()
     start_answering(core, entry)
     await wait_for_reply(core, entry, timeout)
+    if core.suspended and entry.status != "accepted":
+        # The question stays open in the store, for the process that resumes; this call ends with the cancel that comes.
+        core.questions.pop(entry.question.id, None)
+        await new_waiter().wait()
     close_question(core, entry)
     await core.flush()  # whoever replied was told that it counts: it must not be asked again after a crash
     if core.notes:

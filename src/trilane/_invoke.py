@@ -13,7 +13,7 @@ from ._dispatch import HookError, Withheld
 from ._tasks import Clock, Ended, GivenUp, wait_shielded
 from ._threads import ThreadCall
 from .context import ToolContext
-from .errors import PluginError, ToolTimeoutError
+from .errors import PluginError, RunCancelledError, ToolTimeoutError
 from .events import LateResultEvent
 from .messages import Outcome, ToolResult
 from .stores import CallStarted
@@ -163,6 +163,11 @@ async def _attempts(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Non
             return
         except Exception as error:
             run.result = error_result(run.call, error, max_chars=tool.max_result_chars)
+            if isinstance(error, RunCancelledError) and core.stop_error is not None:
+                # What it waited for was withdrawn with the run: it did not fail by itself.
+                text = f"Tool {run.call.name} was interrupted, effect unknown"
+                run.result = ToolResult(call_id=run.call.id, content=text, outcome=batch.cut_off_as)
+                return
             if run.attempt < tool.attempts and core.stop_error is None:
                 await _store_retry(core, batch, run)
                 run.result = None

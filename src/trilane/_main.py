@@ -18,7 +18,7 @@ from .state import AgentPhase
 if TYPE_CHECKING:
     from ._core import Core
 
-__all__ = ["LeaseKeeper", "end_run", "run_main"]
+__all__ = ["LeaseKeeper", "end_run", "run_main", "take_over_unless_ended"]
 
 EXTRA_SECONDS = 0.1  # beyond the grace time, before what still runs is given up
 AGAIN_SECONDS = 0.05  # between cancels of a run whose model or plugin swallows them
@@ -135,6 +135,13 @@ def _left_deaf(core: Core, clock: Clock) -> None:
             _take_over(core, _ending.deaf(core, clock))
     elif core.batch is not None:
         core.batch.give_up(clock)
+
+
+def take_over_unless_ended(core: Core) -> None:
+    """The task of a run is done: if it was cancelled before its first step, nobody has ended the run yet."""
+    if not core.finished and not core.ending and not core.clock.given_up:
+        core.close_reason = core.close_reason or "the task of the run was cancelled"
+        _take_over(core, None)
 
 
 def _take_over(core: Core, cause: BaseException | None) -> None:

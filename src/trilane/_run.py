@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 from ._asking import answerer_of, root_of
 from ._backend import checkpoint_if_cancelled, new_waiter
 from ._core import Core
-from ._main import LeaseKeeper, end_run, run_main
+from ._main import LeaseKeeper, end_run, run_main, take_over_unless_ended
 from ._resume import prepare
 from ._setup import RunSetup
 from ._tasks import TaskOwner, current_clock
@@ -145,6 +145,7 @@ class RunStream(Generic[Oc]):
         core.begin()
         self._register(self.session_id, self)
         core.main = owner.spawn(run_main, core)
+        core.main.on_done.append(lambda: take_over_unless_ended(core))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
