@@ -156,7 +156,8 @@ def test_commands_of_plugins_are_listed_without_importing_them(with_commands: di
     done = _run("--help", code=code, env=with_commands)
     assert done.returncode == 0, done.stderr
     listed = done.stdout.partition("Commands of plugins:")[2].split("\n")
-    assert [line.split() for line in listed if line] == [
+    # Other plugins of this environment may have commands as well.
+    assert [line.split() for line in listed if "acme-commands" in line] == [
         [name, "from", "acme-commands", "1.0"] for name in ("broken", "hello", "odd", "suite")
     ]
 

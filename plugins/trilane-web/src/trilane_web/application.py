@@ -32,9 +32,9 @@ from .live import EventAgent
 from .principals import Authenticate, Gatekeeper, Principal
 from .settings import WebSettings
 
-__all__ = ["WebApp", "app"]
+__all__ = ["BodyTooBig", "WebApp", "app"]
 
-logger = logging.getLogger("trilane.web")
+_logger = logging.getLogger("trilane.web")
 
 STATIC = Path(__file__).parent / "static"
 

@@ -22,7 +22,7 @@ from .principals import Gatekeeper, Principal
 
 __all__ = ["Connection", "Subscription"]
 
-logger = logging.getLogger("trilane.web")
+_logger = logging.getLogger("trilane.web")
 
 GOING_AWAY, UNSUPPORTED, POLICY, TOO_BIG, FAILED = 1001, 1003, 1008, 1009, 1011
 FLUSH_SECONDS = 1.0
@@ -132,7 +132,7 @@ class Connection:
                 task.cancel()
             for outcome in await asyncio.gather(*tasks, *self._jobs, return_exceptions=True):
                 if isinstance(outcome, Exception) and not _is_disconnect(outcome):
-                    logger.error("a connection failed", exc_info=outcome)
+                    _logger.error("a connection failed", exc_info=outcome)
             await self._hang_up()
 
     async def _hang_up(self) -> None:
@@ -145,7 +145,7 @@ class Connection:
                 await self._websocket.close(code, reason[:120])
         except Exception as error:
             if not _is_disconnect(error):
-                logger.debug("a connection could not be closed in order: %r", error)
+                _logger.debug("a connection could not be closed in order: %r", error)
 
     def end(self, code: int, reason: str, *, again: bool = False) -> None:
         """Close the connection soon. Does not wait."""
@@ -226,7 +226,7 @@ class Connection:
         except Refused as refused:
             self._answer(p.Failed(re=re, code=refused.code, message=str(refused)))
         except Exception as error:
-            logger.error("what a client asked for could not be done", exc_info=error)
+            _logger.error("what a client asked for could not be done", exc_info=error)
             self._answer(p.Failed(re=re, code="failed", message="the server failed; its log says why"))
 
     def _pay(self, now: float) -> bool:

@@ -10,7 +10,7 @@ from trilane import Event, TrilaneError
 
 __all__ = ["encode_event", "error_words"]
 
-logger = logging.getLogger("trilane.web")
+_logger = logging.getLogger("trilane.web")
 
 _WITH_ERRORS = frozenset({"run_completed", "run_failed", "run_cancelled", "plugin_failed", "child_event"})
 
@@ -25,7 +25,7 @@ def encode_event(event: Event, *, show_errors: bool) -> str:
     try:
         text = event.to_json()
     except Exception as error:  # whatever a plugin put into it
-        logger.error("event %s of run %s cannot be written as JSON: %s", event.type, event.run_id, error)
+        _logger.error("event %s of run %s cannot be written as JSON: %s", event.type, event.run_id, error)
         return _bare(event)
     if event.type not in _WITH_ERRORS or show_errors:
         return text

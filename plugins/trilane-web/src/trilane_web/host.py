@@ -22,7 +22,7 @@ from .settings import WebSettings
 
 __all__ = ["Host", "Refused"]
 
-logger = logging.getLogger("trilane.web")
+_logger = logging.getLogger("trilane.web")
 
 TICK_SECONDS = 1.0
 
@@ -169,7 +169,7 @@ class Host:
             except SessionBusyError:
                 raise Refused("busy", "the session has an active run; wait for it, steer it or stop it") from None
             except Exception as error:
-                logger.error("a run could not be started", exc_info=error)
+                _logger.error("a run could not be started", exc_info=error)
                 raise Refused("failed", "the run could not be started; the server's log says why") from None
         finally:
             self._starting[principal.id] -= 1
@@ -295,7 +295,7 @@ class Host:
         self.draining = True
         runs = list(self.running())
         if runs:
-            logger.info("suspending %d active run(s)", len(runs))
+            _logger.info("suspending %d active run(s)", len(runs))
         await asyncio.gather(*(run.suspend() for run in runs), return_exceptions=True)
         await asyncio.gather(*(run.wait() for run in runs))
         if self._ticker is not None:

@@ -65,7 +65,7 @@ class _Stream:
         """Nothing to do: whoever reads by HTTP acknowledges by HTTP, or not at all."""
 
 
-Endpoint = Callable[[Request, Principal], Awaitable[Response]]
+_Endpoint = Callable[[Request, Principal], Awaitable[Response]]
 
 
 class HttpApi:
@@ -83,7 +83,7 @@ class HttpApi:
     def routes(self) -> list[BaseRoute]:
         """All of them."""
 
-        def route(method: str, path: str, endpoint: Endpoint) -> Route:
+        def route(method: str, path: str, endpoint: _Endpoint) -> Route:
             return Route(path, self._checked(endpoint), methods=[method], name=endpoint.__name__)
 
         return [
@@ -109,7 +109,7 @@ class HttpApi:
         for stream in tuple(self.streams):
             stream.drop("the server is about to end")
 
-    def _checked(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    def _checked(self, endpoint: _Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def call(request: Request) -> Response:
             try:
                 principal = await self._gatekeeper.identify(request)

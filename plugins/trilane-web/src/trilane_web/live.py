@@ -22,7 +22,7 @@ from .settings import WebSettings
 
 __all__ = ["EventAgent", "LiveRun", "Viewer"]
 
-logger = logging.getLogger("trilane.web")
+_logger = logging.getLogger("trilane.web")
 
 EventAgent = Callable[[RuntimeQueues], Awaitable[None]]
 """Executes the tools without a handler: takes calls from `queues.events`, puts results on `queues.input`."""
@@ -122,7 +122,7 @@ class LiveRun:
             if not self._started.done():
                 self._started.set_exception(error)
             else:
-                logger.error("run %s could not be served to its end", self.run_id, exc_info=error)
+                _logger.error("run %s could not be served to its end", self.run_id, exc_info=error)
         finally:
             self._cancel_timers()
             self.ended = True
@@ -136,11 +136,11 @@ class LiveRun:
         try:
             result = await run.forward(self._sink)
             if result.error is not None and result.status in ("failed", "timed_out"):
-                logger.warning(
+                _logger.warning(
                     "run %s of session %s %s", self.run_id, self.session, result.status, exc_info=result.error
                 )
         except EventSinkClosed as error:
-            logger.warning("run %s: %s", self.run_id, error)
+            _logger.warning("run %s: %s", self.run_id, error)
         finally:
             self._sink.close()
             if helper is not None:
@@ -152,7 +152,7 @@ class LiveRun:
         try:
             await event_agent(self._queues)
         except Exception as error:
-            logger.error("the event agent of run %s failed", self.run_id, exc_info=error)
+            _logger.error("the event agent of run %s failed", self.run_id, exc_info=error)
             self.stream.stop("its event agent failed")
             self.gate.release()
 
@@ -265,7 +265,7 @@ class LiveRun:
 
     def _paused_too_long(self) -> None:
         if self._driver is None and not self.ended:
-            logger.info("run %s was paused for its client's sake too long; it is suspended", self.run_id)
+            _logger.info("run %s was paused for its client's sake too long; it is suspended", self.run_id)
             self._suspending = asyncio.create_task(self.suspend())
 
     def drop_stalled(self, now: float) -> None:
