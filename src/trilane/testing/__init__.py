@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from .models import FunctionModel, ScriptedModel, ScriptError, Step, call
     from .recorder import EventRecorder, HookCall, Recorder, record
     from .run_record import RunRecord, record_run, transcript
+    from .sinks import SINK_CHECKS, check_sink
 
 __all__ = [
+    "SINK_CHECKS",
     "EventRecorder",
     "FunctionModel",
     "HookCall",
@@ -35,6 +37,7 @@ __all__ = [
     "check_events",
     "check_history",
     "check_plugin",
+    "check_sink",
     "no_leaks",
     "record",
     "record_run",
@@ -50,6 +53,7 @@ _MODULES = {
     "LeakError": "leaks",
     "Recorder": "recorder",
     "RunRecord": "run_record",
+    "SINK_CHECKS": "sinks",
     "ScriptError": "models",
     "ScriptedModel": "models",
     "Step": "models",
@@ -61,6 +65,7 @@ _MODULES = {
     "check_events": "events",
     "check_history": "history",
     "check_plugin": "conformance",
+    "check_sink": "sinks",
     "no_leaks": "leaks",
     "record": "recorder",
     "record_run": "run_record",
