@@ -157,10 +157,13 @@ class GatedSink(EventSink[Event]):
         self._gate = gate
         self._encode = encode
         self._write_with_text = write
-        self._texts: deque[str] = deque()  # of the queued events, in their order
+        self._texts: dict[int, str] = {}  # of the queued events, by their number in the stream
 
     async def _write_text(self, item: Event) -> None:
-        await self._write_with_text(item, self._texts.popleft())
+        text = self._texts.pop(item.seq, None)
+        for skipped in [number for number in self._texts if number < item.seq]:
+            del self._texts[skipped]
+        await self._write_with_text(item, self._encode(item) if text is None else text)
 
     async def publish(self, item: Event, *, live: Callable[[], bool] | None = None) -> None:
         """Queue `item`, then wait for the gate.
@@ -170,8 +173,12 @@ class GatedSink(EventSink[Event]):
         """
         text = self._encode(item)
         self._gate.note(item.seq, len(text))
-        self._texts.append(text)
-        await super().publish(item)
+        self._texts[item.seq] = text
+        try:
+            await super().publish(item, live=live)
+        except BaseException:
+            self._texts.pop(item.seq, None)
+            raise
         if item.type in TERMINAL:
             return
         await self._gate.passed(item.seq)
