@@ -399,3 +399,16 @@ async def test_a_user_message_is_taken_as_it_is() -> None:
     message = UserMessage(id="mine", parts=(TextPart(text="Go"),))
     result = await agent("Hello.").run(message)
     assert result.messages[0] == message
+
+
+@pytest.mark.parametrize("model", [None, 3, object()])
+def test_what_is_no_model_is_refused_when_the_agent_is_made(model: Any) -> None:
+    with pytest.raises(ConfigError, match="is no model"):
+        Agent(model)
+
+
+@pytest.mark.parametrize("session", ["a\ud800", "a\x00b"])
+def test_a_session_id_that_no_store_can_keep_is_refused(session: str) -> None:
+    agent = Agent(ScriptedModel("Never."))
+    with pytest.raises(ConfigError, match="half a surrogate pair"):
+        agent.run_sync("Go", session=session)

@@ -20,9 +20,14 @@ def main() -> None:
             file=sys.stderr,
         )
         raise SystemExit(2) from None
-    from .cli.app import run_app
+    try:
+        from .cli.app import run_app
 
-    raise SystemExit(run_app())
+        status = run_app()
+    except KeyboardInterrupt:  # before a command has begun to take care of it
+        print("trilane: interrupted", file=sys.stderr)
+        status = 130
+    raise SystemExit(status)
 
 
 if __name__ == "__main__":

@@ -163,8 +163,7 @@ class Agent(Generic[D, O]):
         self._desk = QuestionDesk()
         self._models: dict[str, Model] = {}
         self._retired_models: list[Model] = []
-        if isinstance(model, str):
-            self._resolve(model)
+        self._resolve(model)
 
     def _check_deps(self, tools: Mapping[str, Tool]) -> None:
         wanted = self._deps_type
@@ -181,6 +180,11 @@ class Agent(Generic[D, O]):
 
     def _resolve(self, model: str | Model) -> Model:
         if not isinstance(model, str):
+            if not (callable(getattr(model, "call", None)) and isinstance(getattr(model, "name", None), str)):
+                raise ConfigError(
+                    f"model={model!r} is no model: give a string such as 'offline' or 'openai:NAME', or an object with "
+                    "a `name` and an async `call(request, emit)`"
+                )
             return model
         found = self._models.get(model)
         if found is None:
@@ -455,6 +459,11 @@ class Agent(Generic[D, O]):
         setup.request = _make_user_message(request)
         setup.mode = "run"
         setup.session_id = get("session") or new_id()
+        if clean_text(setup.session_id) != setup.session_id:
+            raise ConfigError(
+                f"session={setup.session_id!r} has a NUL or half a surrogate pair in it, which no store can keep; "
+                "use another id"
+            )
         setup.settings = self._settings.merged(get("model_settings"))
         setup.store = self.store
         setup.tool_concurrency = self._tool_concurrency

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from trilane.errors import AgentProtocolError, RunCancelledError
+from trilane.errors import AgentProtocolError, RunCancelledError, TrilaneError
 from trilane.events import Question, ReplyRequested
 
 from .answers import Answers, NobodyAnswers
@@ -87,6 +87,15 @@ async def drive(
             outcome.result = run.result
     except BrokenPipeError:
         raise
+    except SystemExit as error:
+        outcome.result = _result_of(run)
+        if outcome.result is None or outcome.result.error is not error:
+            raise
+        # Not ours: a tool or a plugin called `sys.exit`. That is its failure, and no reason to leave with its status.
+        outcome.error = TrilaneError(
+            f"a tool or plugin tried to end the program (SystemExit: {error}); the run has failed. "
+            "Let it raise ToolError instead."
+        )
     except Exception as error:
         outcome.error = error
         outcome.result = getattr(error, "result", None) or _result_of(run)
