@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import sys
 import tempfile
 import textwrap
@@ -19,6 +20,11 @@ from types import ModuleType
 
 import pytest
 from sybil import Document, Example, Region, Sybil
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a script, where Ctrl-C is ignored, and children would inherit that: the tests that
+    # send it must find what a program in the foreground has.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _BLOCK = re.compile(
     r"^(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^(?P=indent)```[ ]*$"
