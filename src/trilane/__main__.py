@@ -27,6 +27,10 @@ def main() -> None:
     except KeyboardInterrupt:  # before a command has begun to take care of it
         print("trilane: interrupted", file=sys.stderr)
         status = 130
+    except OSError as error:  # as with `trilane --help > /dev/full`
+        print(f"trilane: the output cannot be written: {error}", file=sys.stderr)
+        status = 1
+        sys.stdout = None  # the interpreter must not try again
     raise SystemExit(status)
 
 

@@ -182,3 +182,11 @@ def test_a_broken_command_of_a_plugin_is_explained(with_commands: dict[str, str]
 def test_closed_standard_streams_do_no_harm() -> None:
     shell = '"$0" -m trilane run "Which files are there?" --root "$1" >&- 2>&-'
     assert subprocess.run(["sh", "-c", shell, sys.executable, os.path.dirname(__file__)], check=False).returncode == 0
+
+
+def test_help_on_a_full_disk_is_one_line() -> None:
+    line = f"'{sys.executable}' -m trilane --help >/dev/full"
+    done = subprocess.run(["sh", "-c", line], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("trilane: the output cannot be written:")
+    assert len(done.stderr.splitlines()) == 1
