@@ -61,6 +61,7 @@ def test_the_fixtures_work(inner: Pytest) -> None:
         import pytest
         from trilane import Agent
         from trilane.plugins import discover, installed
+        from trilane.testing import ScriptedModel
 
         def test_model(trilane_model):
             assert Agent(trilane_model("Hi.")).run_sync("Hello").output == "Hi."
@@ -86,7 +87,7 @@ def test_the_fixtures_work(inner: Pytest) -> None:
         def test_alone(trilane_alone):
             assert discover() == []
             assert "TRILANE_MODEL" not in os.environ
-            assert Agent(object(), plugins=installed()).plugins.names() == ()
+            assert Agent(ScriptedModel(), plugins=installed()).plugins.names() == ()
 
         @pytest.mark.trilane_plugins("files")
         def test_marked(trilane_alone):
