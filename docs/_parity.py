@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from trilane import Agent, Approval, Question, RetryModel, RunContext, Tool, hookimpl, tool
+from trilane import Agent, Answerer, Approval, Question, RetryModel, RunContext, Tool, hookimpl, tool
 from trilane.channels import EventSink
 from trilane.plugins import ModelRegistry, discover
 from trilane.stores import InMemoryStore
@@ -94,9 +94,9 @@ async def approve(question: Question) -> Any:
     return Approval(approve=True)
 
 
-def agent(scenario: str, recorder: Recorder) -> Agent[None, str]:
+def agent(scenario: str, recorder: Recorder, *, answer: Answerer | None = approve) -> Agent[None, str]:
     """An agent with the recorder."""
-    return Agent(SCENARIOS[scenario](), plugins=[ParityPlugin(), recorder], answer=approve)
+    return Agent(SCENARIOS[scenario](), plugins=[ParityPlugin(), recorder], answer=answer)
 
 
 # ---- the ways --------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ async def _runtime(scenario: str, recorder: Recorder) -> None:
 
 
 async def _forward(scenario: str, recorder: Recorder) -> None:
-    """As a server does it: through a sink to a connection."""
+    """Through a sink to a connection."""
 
     async def write(event: object) -> None:
         return None
@@ -128,6 +128,20 @@ async def _forward(scenario: str, recorder: Recorder) -> None:
     async with agent(scenario, recorder).stream(REQUEST) as run, asyncio.TaskGroup() as group:
         group.create_task(sink.run())
         await run.forward(sink)
+
+
+async def _websocket(scenario: str, recorder: Recorder) -> None:
+    """Through `trilane-web`, started by a message over a WebSocket; the client approves."""
+    from _parity_web import by_websocket
+
+    await by_websocket(agent(scenario, recorder, answer=None), REQUEST)
+
+
+async def _http(scenario: str, recorder: Recorder) -> None:
+    """Through `trilane-web`, started by a POST and read as server-sent events; the client approves."""
+    from _parity_web import by_http
+
+    await by_http(agent(scenario, recorder, answer=None), REQUEST)
 
 
 async def _nested(scenario: str, recorder: Recorder) -> None:
@@ -188,7 +202,9 @@ MODES: dict[str, Callable[[str, Recorder], None] | None] = {
     "run_sync": _run_sync,
     "stream": _in_a_loop(_stream),
     "runtime": _in_a_loop(_runtime),
-    "server": _in_a_loop(_forward),
+    "forward": _in_a_loop(_forward),
+    "WebSocket": _in_a_loop(_websocket),
+    "HTTP": _in_a_loop(_http),
     "nested agent": _in_a_loop(_nested),
     "command line": None,
     "resumed": _in_a_loop(_resumed),

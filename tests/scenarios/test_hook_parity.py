@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -12,17 +13,19 @@ from trilane.hookspecs import HOOKS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SCENARIOS = ("completed", "failed", "cancelled")
-MODES = ("run", "run_sync", "stream", "runtime", "server", "nested agent", "command line", "resumed")
+WAYS_IN = ("forward", "WebSocket", "HTTP", "nested agent", "command line")
+MODES = ("run", "run_sync", "stream", "runtime", *WAYS_IN, "resumed")
 
 
 @pytest.fixture(scope="module")
-def parity() -> ModuleType:
+def parity() -> Iterator[ModuleType]:
     sys.path.insert(0, str(DOCS))
     try:
         import _parity
+
+        yield _parity
     finally:
         sys.path.remove(str(DOCS))
-    return _parity
 
 
 def test_every_way_to_run_is_there(parity: ModuleType) -> None:
