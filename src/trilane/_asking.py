@@ -60,8 +60,10 @@ def open_question(
     timeout: float | None,
     question_id: str = "",
     ordinal: int = 0,
+    shown: bool = True,
 ) -> OpenQuestion:
-    """Register a question and note it for all lanes; the caller flushes and shows."""
+    """Register a question and note it for all lanes; the caller flushes and shows. One that is not shown is the event
+    agent's: the UI stream says nothing of it, and only the input lane answers it."""
     json_schema, validate = schema_of(schema)
     limit = timeout if timeout is not None else core.limits.reply_seconds
     question = Question(
@@ -75,13 +77,16 @@ def open_question(
         path=core.path,
         expires=None if limit is None else datetime.now(UTC) + timedelta(seconds=limit),
     )
-    entry = OpenQuestion(question, validate, lambda asked, payload: _receive(core, asked, payload), core.notice)
+    entry = OpenQuestion(
+        question, validate, lambda asked, payload: _receive(core, asked, payload), core.notice, shown=shown
+    )
     core.setup.desk.open(entry)
     core.questions[question.id] = entry
     core.record(QuestionStored(run_id=core.run_id, question=_plain(question), ordinal=ordinal))
     if core.hooks.on_event:
         core.notes.append(QuestionOpenedEvent(question=question))
-    core.produce(ReplyRequested, question=question)
+    if shown:
+        core.produce(ReplyRequested, question=question)
     return entry
 
 
@@ -131,7 +136,8 @@ def close_question(core: Core, entry: OpenQuestion) -> None:
     )
     if core.hooks.on_event:
         core.notes.append(QuestionClosedEvent(question_id=question_id, receipt=receipt))
-    core.produce(ReplyReceived, question_id=question_id, receipt=receipt)
+    if entry.shown:
+        core.produce(ReplyReceived, question_id=question_id, receipt=receipt)
 
 
 def withdraw_all(core: Core) -> None:

@@ -117,7 +117,8 @@ class Batch:
             await self._take_replies()
             announced = self._announce_finished()
             unfinished = any(run.state != "finished" for run in self.runs)
-            if announced or (unfinished and core.must_show):  # results; questions, and what became of them
+            # Results; questions, and what became of them. One that is not shown is told to plugins only.
+            if announced or (unfinished and (core.must_show or core.notes)):
                 await core.flush()
                 if unfinished:
                     if core.notes:
@@ -209,7 +210,7 @@ class Batch:
         for run in runs:
             assert run.tool is not None
             run.started = True
-            core.produce(ToolStarted, call=run.call, external=run.tool.is_external)
+            core.produce(ToolStarted, call=run.call, external=run.tool.is_external and not self._has_event_agent)
         if core.notes:
             await core.deliver()
         await core.put()
@@ -260,6 +261,7 @@ class Batch:
             self.wake()
             return
         run.state = "waiting"
+        run.began = True
         prompt = f"Run the tool {run.call.name!r} and reply with its result."
         run.entry = open_question(
             core,
@@ -270,12 +272,18 @@ class Batch:
             asked_by=run.call.name,
             timeout=run.tool.timeout if run.tool is not None else None,
             question_id=run.call.id,
+            shown=not self._has_event_agent,
         )
         self._set_deadline(run.entry, run.tool.timeout if run.tool is not None else None)
         if core.queues is not None:
             core.queues.events.put_nowait(ToolCallEvent(call=run.call, run_id=core.run_id, session_id=core.session_id))
-        start_answering(core, run.entry)
+        if run.entry.shown:
+            start_answering(core, run.entry)
         self.wake()
+
+    @property
+    def _has_event_agent(self) -> bool:
+        return self._core.queues is not None and self._core.queues.has_event_agent
 
     def _set_deadline(self, entry: OpenQuestion, timeout: float | None) -> None:
         limit = timeout if timeout is not None else self._core.limits.reply_seconds
@@ -364,8 +372,13 @@ class Batch:
             return
         self.stopping = True
         for run in self.runs:
-            if run.entry is not None and run.entry.question.kind == "external_tool" and core.stop_error is None:
-                continue  # it has started, and somebody is at work on it
+            if run.entry is not None and run.entry.question.kind == "external_tool":
+                if core.stop_error is None:
+                    continue  # it has started, and somebody is at work on it
+                core.setup.desk.withdraw(run.entry)
+                close_question(core, run.entry)
+                run.finish(_external_end(run, run.entry, "interrupted"))
+                run.entry = None
             if run.state in ("ready", "waiting"):
                 if run.entry is not None:
                     core.setup.desk.withdraw(run.entry)
@@ -386,7 +399,7 @@ class Batch:
         """Commit and produce results in call order, skipping calls that wait; False if there is nothing new."""
         produced = False
         for run in self.runs:
-            if run.state == "waiting":
+            if run.state == "waiting" and (run.entry is None or run.entry.shown):
                 continue
             if run.state != "finished":
                 break
@@ -430,6 +443,9 @@ class Batch:
         core = self._core
         withdraw_all(core)
         for run in self.runs:
+            entry = run.entry
+            if run.result is None and entry is not None and entry.question.kind == "external_tool":
+                run.finish(_external_end(run, entry, outcome))
             if run.result is None:
                 run.finish(self._truth(run, text, outcome))
         for run in self.runs:
@@ -444,7 +460,14 @@ class Batch:
         return cut_off(run, outcome, still_running=run.is_running)
 
 
-def _external_result(run: CallRun, entry: Any) -> ToolResult:
+def _external_end(run: CallRun, entry: OpenQuestion, outcome: Outcome) -> ToolResult:
+    """The run ends: a result that was accepted stands, else nobody knows what became of the call."""
+    if entry.status == "accepted":
+        return _external_result(run, entry)
+    return cut_off(run, outcome, still_running=False)
+
+
+def _external_result(run: CallRun, entry: OpenQuestion) -> ToolResult:
     if entry.status == "accepted":
         limit = run.tool.max_result_chars if run.tool is not None else None
         return render_result(entry.value, call_id=run.call.id, max_chars=limit)

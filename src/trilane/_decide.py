@@ -70,7 +70,7 @@ class CallRun:
         self.kwargs: dict[str, object] | None = None
         self.result: ToolResult | None = None
         self.started = False  # ToolStarted was produced
-        self.began = False  # its function was called
+        self.began = False  # its function was called, or it was sent out
         self.clock: Clock | None = None  # of its task
         self.announced = False  # ToolCompleted was produced
         self.recorded = False  # its result is in the history

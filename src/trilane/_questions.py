@@ -35,6 +35,7 @@ class OpenQuestion:
         "payload",
         "question",
         "receive",
+        "shown",
         "status",
         "validate",
         "value",
@@ -46,8 +47,11 @@ class OpenQuestion:
         validate: Callable[[Any], Any],
         receive: Callable[[Question, Any], Any],
         on_change: Callable[[], None],
+        *,
+        shown: bool = True,
     ) -> None:
         self.question = question
+        self.shown = shown  # False: for the event agent of the run's queues only, which answers on the input lane
         self.validate = validate  # raises ValueError with reasons
         self.receive = receive  # what plugins make of a payload; raises ReplyRejected
         self.on_change = on_change  # called in the replying thread
@@ -74,7 +78,7 @@ class QuestionDesk:
         self._lock = threading.Lock()
         self._open: dict[tuple[str, str], OpenQuestion] = {}
         self._sessions: dict[str, set[str]] = {}
-        self._closed: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._closed: OrderedDict[tuple[str, str], tuple[str, bool]] = OrderedDict()  # what it is late for; was shown
 
     def open(self, entry: OpenQuestion) -> None:
         """Register a question: from now on it can be answered.
@@ -88,13 +92,14 @@ class QuestionDesk:
             if key in self._open:
                 raise ConfigError(f"session {question.session_id!r} already has an open question {question.id!r}")
             self._open[key] = entry
-            self._sessions.setdefault(question.id, set()).add(question.session_id)
+            if entry.shown:
+                self._sessions.setdefault(question.id, set()).add(question.session_id)
             self._closed.pop(key, None)
 
     def open_in(self, session: str) -> tuple[Question, ...]:
-        """The open questions of a session."""
+        """The open questions of a session that anybody may answer."""
         with self._lock:
-            return tuple(entry.question for (owner, _), entry in self._open.items() if owner == session)
+            return tuple(entry.question for (owner, _), entry in self._open.items() if owner == session and entry.shown)
 
     def withdraw(self, entry: OpenQuestion) -> bool:
         """Close a question without an answer; False if it was answered."""
@@ -105,13 +110,16 @@ class QuestionDesk:
         self._forget(entry, "expired")
         return True
 
-    def reply(self, session: str, question_id: str, payload: JsonValue) -> Receipt:
-        """Answer a question, from any thread. At most one reply is accepted."""
+    def reply(self, session: str, question_id: str, payload: JsonValue, *, inside: bool = False) -> Receipt:
+        """Answer a question, from any thread. At most one reply is accepted.
+
+        `inside` says that the reply came by the input lane; to all others a question that was not shown is unknown.
+        """
         key = (session, question_id)
         with self._lock:
             entry = self._open.get(key)
-            if entry is None:
-                return self._late(key)
+            if entry is None or not (entry.shown or inside):
+                return self._late(key, inside)
         with entry.lock:
             if entry.status != "open":
                 return Receipt(status="duplicate" if entry.status == "accepted" else "expired")
@@ -126,12 +134,10 @@ class QuestionDesk:
         entry.on_change()
         return Receipt(status="accepted")
 
-    def _late(self, key: tuple[str, str]) -> Receipt:
-        closed = self._closed.get(key)
-        if closed == "duplicate":
-            return Receipt(status="duplicate")
-        if closed == "expired":
-            return Receipt(status="expired")
+    def _late(self, key: tuple[str, str], inside: bool) -> Receipt:
+        closed, shown = self._closed.get(key, ("", True))
+        if closed and (shown or inside):
+            return Receipt(status="duplicate" if closed == "duplicate" else "expired")
         return Receipt(status="wrong_session" if self._sessions.get(key[1]) else "unknown")
 
     def _forget(self, entry: OpenQuestion, late: str) -> None:
@@ -139,7 +145,7 @@ class QuestionDesk:
         with self._lock:
             if self._open.get(key) is entry:
                 del self._open[key]
-            self._closed[key] = late
+            self._closed[key] = (late, entry.shown)
             while len(self._closed) > REMEMBERED:
                 (session, question_id), _ = self._closed.popitem(last=False)
                 owners = self._sessions.get(question_id)

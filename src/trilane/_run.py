@@ -383,9 +383,9 @@ class _Inlet:
         core.queues.input.remove(item)
         session = root_of(core).session_id
         if isinstance(item, ToolResult):
-            receipt = core.setup.desk.reply(session, item.call_id, item)  # type: ignore[arg-type]
+            receipt = core.setup.desk.reply(session, item.call_id, item, inside=True)  # type: ignore[arg-type]
         else:
-            receipt = core.setup.desk.reply(session, item.question_id, item.payload)
+            receipt = core.setup.desk.reply(session, item.question_id, item.payload, inside=True)
         if receipt.status != "accepted":
             reasons = f": {'; '.join(receipt.reasons)}" if receipt.reasons else ""
             raise AgentProtocolError(f"the input lane did not take {type(item).__name__}: {receipt.status}{reasons}")

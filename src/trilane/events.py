@@ -273,7 +273,7 @@ class MessageCompleted(AgentEvent):
 
 
 class ToolStarted(AgentEvent):
-    """A tool is about to run, or, if `external`, to be run by whoever takes it from the events lane."""
+    """A tool is about to run; if `external`, not here: whoever reads the stream is asked for its result."""
 
     type: Literal["tool_started"] = "tool_started"
     call: ToolCall

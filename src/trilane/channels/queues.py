@@ -190,9 +190,11 @@ class RuntimeQueues:
         input: User messages, results of external tools and replies, on their way in.
         output: The UI stream; the run's `AgentEventQueue` itself.
         events: Tool calls for whoever executes them; answer on `input`.
+        has_event_agent: True if somebody takes the calls off `events` and answers them. Then the reader of `output` is
+            not asked: it sees what it would see if the run had executed the tools itself, and may not answer for them.
     """
 
-    __slots__ = ("events", "input", "output")
+    __slots__ = ("events", "has_event_agent", "input", "output")
 
     def __init__(
         self,
@@ -200,6 +202,7 @@ class RuntimeQueues:
         input: LaneQueue[InputItem] | None = None,
         output: AgentEventQueue[Event] | None = None,
         events: LaneQueue[ToolCallEvent] | None = None,
+        has_event_agent: bool = False,
     ) -> None:
         from trilane.events import ToolCallEvent
         from trilane.messages import ToolResult, UserMessage
@@ -211,6 +214,7 @@ class RuntimeQueues:
         self.events: LaneQueue[ToolCallEvent] = (
             LaneQueue("events", accepts=(ToolCallEvent,)) if events is None else events
         )
+        self.has_event_agent = has_event_agent
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("RuntimeQueues belong to one run and cannot be copied or pickled; make others for another run")

@@ -155,6 +155,7 @@ class Host:
         self._starting[principal.id] = self._starting.get(principal.id, 0) + 1
         try:
             queues = self._queues()
+            queues.has_event_agent = queues.has_event_agent or self._event_agent is not None
             live = LiveRun(
                 make(queues),
                 principal,

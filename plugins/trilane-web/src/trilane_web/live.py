@@ -25,7 +25,9 @@ __all__ = ["EventAgent", "LiveRun", "Viewer"]
 _logger = logging.getLogger("trilane.web")
 
 EventAgent = Callable[[RuntimeQueues], Awaitable[None]]
-"""Executes the tools without a handler: takes calls from `queues.events`, puts results on `queues.input`."""
+"""Executes the tools without a handler: takes calls from `queues.events`, puts results on `queues.input`.
+
+Clients see these calls as they see calls of tools with a handler: they are not asked and cannot answer."""
 
 
 class Viewer(Protocol):
@@ -85,7 +87,7 @@ class LiveRun:
         self._settings = settings
         self._queues = queues
         self._event_agent = event_agent
-        self._sink = GatedSink(self._write, self.gate, self._encode)
+        self._sink = GatedSink(self._write, self.gate, self._encode, at_once=self._keep)
         self._viewers: dict[Viewer, int] = {}  # what each has acknowledged, the first that came first
         self._driver: Viewer | None = None
         self._driver_client = ""
@@ -159,9 +161,11 @@ class LiveRun:
     def _encode(self, event: Event) -> str:
         return encode_event(event, show_errors=self._settings.show_errors)
 
+    def _keep(self, event: Event, text: str) -> None:
+        self.journal.append(event.seq, text, needed_from=self.gate.needed_from)
+
     async def _write(self, event: Event, text: str) -> None:
-        needed_from = self.gate.needed_from
-        self.journal.append(event.seq, text, needed_from=needed_from)
+        self._keep(event, text)
         if event.type in TERMINAL:
             self.journal.finish()
 
