@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sqlite3
@@ -18,7 +17,7 @@ import pytest
 
 from trilane.errors import SessionBusyError, SessionConflictError, StoreError
 from trilane.testing.stores import append_all, said
-from trilane_sqlite import SqliteStore, leases
+from trilane_sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
 
@@ -100,20 +99,6 @@ async def test_a_busy_session_names_its_owner(store: SqliteStore, other: SqliteS
         with pytest.raises(SessionBusyError, match=r"session 's' is in use by this process; wait for its run"):
             async with other.lease("s", ttl_seconds=30):
                 pass
-
-
-def test_who_is_dead() -> None:
-    assert not leases.is_gone(leases.this_process())
-    dead = json.loads(leases.this_process())
-    if sys.platform == "linux":
-        assert leases.is_gone(json.dumps({**dead, "start": "1"}))
-        child = subprocess.Popen([sys.executable, "-c", "pass"])
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and not collected yet
-        assert leases.is_gone(json.dumps({**dead, "pid": child.pid}))
-        child.wait()
-    assert not leases.is_gone(json.dumps({**dead, "start": "1", "boot": "another"}))
-    assert not leases.is_gone(json.dumps({"pid": 1}))
-    assert not leases.is_gone("rubbish")
 
 
 async def test_a_cancelled_wait_for_a_lease_leaves_nothing_behind(store: SqliteStore, other: SqliteStore) -> None:

@@ -6,17 +6,16 @@ session again. One whose process is known to be dead need not be waited for.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
-import sys
 import threading
 import time
 from collections.abc import Callable
 
 from trilane.errors import SessionBusyError, SessionConflictError
+from trilane.storing import describe_holder, is_gone, this_process
 
-__all__ = ["LeaseBook", "SqliteLease", "is_gone", "this_process"]
+__all__ = ["LeaseBook", "SqliteLease"]
 
 RENEWALS = 3  # in the time a lease lasts
 AGAIN_SECONDS = 0.5  # after a renewal that failed
@@ -71,7 +70,7 @@ class LeaseBook:
         row = connection.execute("SELECT holder, expires FROM leases WHERE session = ?", (lease.session,)).fetchone()
         if row is not None and row[1] > now and not is_gone(row[0]):
             raise SessionBusyError(
-                f"session {lease.session!r} is in use by {_describe(row[0])}; wait for its run, or for "
+                f"session {lease.session!r} is in use by {describe_holder(row[0])}; wait for its run, or for "
                 f"{row[1] - now:.0f} s should that be dead"
             )
         connection.execute(
@@ -156,54 +155,3 @@ class LeaseBook:
     @staticmethod
     def _due(lease: SqliteLease) -> float:
         return lease.until - lease.ttl_seconds + lease.ttl_seconds / RENEWALS
-
-
-# ---- is the holder dead? --------------------------------------------------------------------------------------------
-
-
-def this_process() -> str:
-    """Who we are, so that others can tell whether we are dead."""
-    pid = os.getpid()
-    return json.dumps({"pid": pid, "start": _start_of(pid), **_place()}, separators=(",", ":"))
-
-
-def is_gone(holder: str) -> bool:
-    """True if the process is known to be dead. Where that cannot be known its lease has to run out."""
-    try:
-        found = json.loads(holder)
-        pid, start = int(found["pid"]), str(found["start"])
-    except (ValueError, KeyError, TypeError):
-        return False
-    place = _place()
-    if not start or not place or any(found.get(key) != value for key, value in place.items()):
-        return False
-    return _start_of(pid) != start
-
-
-def _place() -> dict[str, str]:
-    """What makes a process id mean the same process: this boot of this machine, and this container."""
-    if sys.platform != "linux":
-        return {}
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return {"boot": file.read().strip(), "pids": os.readlink("/proc/self/ns/pid")}
-    except OSError:
-        return {}
-
-
-def _start_of(pid: int) -> str:
-    """When a process was started; empty if there is none of that id, or if it is dead and only not collected yet."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
-
-
-def _describe(holder: str) -> str:
-    try:
-        pid = json.loads(holder)["pid"]
-    except (ValueError, KeyError, TypeError):
-        return "another process"
-    return "this process" if pid == os.getpid() else f"process {pid}"

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from trilane.errors import SessionError
 from trilane.sessions import SearchHit, SessionInfo, hits_in
 from trilane.stores import DamagedRecord, SessionPage, record_from_json
+from trilane.storing import PLAIN, unpack
 
-from .blobs import PLAIN, unpack
 from .schema import SPAN
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from trilane.stores import Lease, SessionPage, SessionRecord
 from . import examining, reading, writing
 from .leases import LeaseBook, SqliteLease
 from .schema import connect
-from .worker import Job, Worker
+from .worker import SqliteJob, Worker
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -80,16 +80,16 @@ class SqliteStore:
         """
         lease = SqliteLease(session, ttl_seconds)
 
-        def take(connection: sqlite3.Connection, job: Job[None]) -> None:
+        def take(connection: sqlite3.Connection, job: SqliteJob[None]) -> None:
             with job.transaction(connection):
                 self._book.take(connection, lease)
             self._book.hold(lease)
 
-        def give_back(connection: sqlite3.Connection, job: Job[None]) -> None:
+        def give_back(connection: sqlite3.Connection, job: SqliteJob[None]) -> None:
             with job.transaction(connection):
                 self._book.give_back(connection, lease)
 
-        def undo(connection: sqlite3.Connection, job: Job[None]) -> None:
+        def undo(connection: sqlite3.Connection, job: SqliteJob[None]) -> None:
             self._book.release(lease)
             give_back(connection, job)
 
@@ -132,7 +132,7 @@ class SqliteStore:
         ours = lease
         packed = writing.pack_all(records)
 
-        def write(connection: sqlite3.Connection, job: Job[int]) -> int:
+        def write(connection: sqlite3.Connection, job: SqliteJob[int]) -> int:
             with job.transaction(connection):
                 self._book.check(connection, ours)
                 version = writing.append(
@@ -219,7 +219,7 @@ class SqliteStore:
         await self._browser.run(lambda connection, job: examining.back_up(connection, self.path, os.fspath(path)))
 
     async def _write(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        def write(connection: sqlite3.Connection, job: Job[T]) -> T:
+        def write(connection: sqlite3.Connection, job: SqliteJob[T]) -> T:
             with job.transaction(connection):
                 return function(connection)
 

@@ -8,29 +8,25 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trilane.errors import SessionError, StoreError
+from trilane.storing import DroppedError, Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Beat", "DroppedError", "Job", "Worker", "is_busy"]
+__all__ = ["Beat", "SqliteJob", "Worker", "is_busy"]
 
 T = TypeVar("T")
 
 RETRY_SECONDS = 0.01  # between attempts where SQLite says "busy" at once instead of waiting
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-class DroppedError(Exception):
-    """The job is not wanted any more: whoever waited for it was cancelled before it was committed."""
 
 
 class Beat(Protocol):
@@ -45,37 +41,12 @@ class Beat(Protocol):
         ...
 
 
-class Job(Generic[T]):
+class SqliteJob(Job[T]):
     """One piece of work for the thread."""
 
-    def __init__(self, function: Callable[[sqlite3.Connection, Job[T]], T], tell: Callable[[], None]) -> None:
+    def __init__(self, function: Callable[[sqlite3.Connection, SqliteJob[T]], T], *, awaited: bool = True) -> None:
+        super().__init__(awaited=awaited)
         self.function = function
-        self._tell = tell
-        self._lock = threading.Lock()
-        self._dropped = self._sealed = False
-        self._value: Any = None
-        self._error: BaseException | None = None
-
-    def drop(self) -> None:
-        """Nobody waits any more: unless it is being committed already, it shall have no effect."""
-        with self._lock:
-            self._dropped = not self._sealed
-
-    @property
-    def dropped(self) -> bool:
-        """True if it shall have no effect."""
-        return self._dropped
-
-    def seal(self) -> None:
-        """The commit begins.
-
-        Raises:
-            DroppedError: the job was dropped.
-        """
-        with self._lock:
-            if self._dropped:
-                raise DroppedError
-            self._sealed = True
 
     @contextmanager
     def transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
@@ -89,18 +60,6 @@ class Job(Generic[T]):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-
-    def finish(self, value: Any, error: BaseException | None) -> None:
-        """Hand over the outcome. From the thread."""
-        self._value, self._error = value, error
-        self._tell()
-
-    def outcome(self) -> T:
-        """What the function returned, or raise what it raised."""
-        if self._error is not None:
-            raise self._error
-        value: T = self._value
-        return value
 
 
 class Worker:
@@ -126,32 +85,26 @@ class Worker:
         self._busy_seconds = busy_seconds
         self._beat = beat
         self._lock = threading.Lock()
-        self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[SqliteJob[Any] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._process = 0
         self._closed = False
 
-    async def run(self, function: Callable[[sqlite3.Connection, Job[T]], T]) -> T:
+    async def run(self, function: Callable[[sqlite3.Connection, SqliteJob[T]], T]) -> T:
         """Run `function(connection, job)` in the thread and return what it returns.
 
         Raises:
             StoreError: the file cannot be used.
             Exception: what the function raised.
         """
-        arrival = _arrival()
-        job = Job(function, arrival.tell)
+        job = SqliteJob(function)
         self._put(job)
-        try:
-            await arrival.wait()
-        except BaseException:
-            job.drop()
-            raise
-        return job.outcome()
+        return await job.wait()
 
-    def post(self, function: Callable[[sqlite3.Connection, Job[None]], None]) -> None:
+    def post(self, function: Callable[[sqlite3.Connection, SqliteJob[None]], None]) -> None:
         """Run a function in the thread some time soon, and do not wait for it."""
         if not self._closed:
-            self._put(Job(function, lambda: None))
+            self._put(SqliteJob(function, awaited=False))
 
     def close(self, timeout: float = 5.0) -> None:
         """End the thread after the jobs it has, and wait for that at most `timeout` seconds."""
@@ -165,7 +118,7 @@ class Worker:
         self._closed = True
         self._jobs.put(None)
 
-    def _put(self, job: Job[Any]) -> None:
+    def _put(self, job: SqliteJob[Any]) -> None:
         if self._closed:
             raise StoreError(f"{self._path}: the store was closed; make another SqliteStore")
         with self._lock:
@@ -180,7 +133,7 @@ class Worker:
 
     # ---- in the thread -----------------------------------------------------------------------------------------------
 
-    def _serve(self, jobs: SimpleQueue[Job[Any] | None]) -> None:
+    def _serve(self, jobs: SimpleQueue[SqliteJob[Any] | None]) -> None:
         connection: sqlite3.Connection | None = None
         while True:
             due = self._beat.due_in() if self._beat is not None and connection is not None else None
@@ -207,7 +160,7 @@ class Worker:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    def _work(self, connection: sqlite3.Connection | None, job: Job[Any]) -> sqlite3.Connection | None:
+    def _work(self, connection: sqlite3.Connection | None, job: SqliteJob[Any]) -> sqlite3.Connection | None:
         value: Any = None
         error: BaseException | None = None
         try:
@@ -226,7 +179,7 @@ class Worker:
         job.finish(value, error)
         return connection
 
-    def _patiently(self, connection: sqlite3.Connection, job: Job[Any]) -> Any:
+    def _patiently(self, connection: sqlite3.Connection, job: SqliteJob[Any]) -> Any:
         """Where SQLite gives up at once instead of waiting for another process, try again."""
         deadline = time.monotonic() + self._busy_seconds
         while True:
@@ -257,58 +210,3 @@ class Worker:
 def is_busy(error: sqlite3.Error) -> bool:
     """True if another connection is in the way."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY
-
-
-# ---- waiting for the thread, on asyncio and trio --------------------------------------------------------------------
-
-
-class _Arrival(Protocol):
-    def tell(self) -> None: ...
-    async def wait(self) -> None: ...
-
-
-def _arrival() -> _Arrival:
-    """Something that the running task can wait for and the thread can tell."""
-    lowlevel = sys.modules.get("trio.lowlevel")
-    if lowlevel is not None and lowlevel.in_trio_task():
-        return _TrioArrival()
-    return _AsyncioArrival()
-
-
-class _AsyncioArrival:
-    def __init__(self) -> None:
-        import asyncio
-
-        self._loop = asyncio.get_running_loop()
-        self._future: Any = self._loop.create_future()
-
-    def tell(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._set)
-        except RuntimeError:
-            pass  # the event loop has ended: nobody waits
-
-    def _set(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
-
-    async def wait(self) -> None:
-        await self._future
-
-
-class _TrioArrival:
-    def __init__(self) -> None:
-        import trio
-
-        self._token = trio.lowlevel.current_trio_token()
-        self._event = trio.Event()
-        self._gone = trio.RunFinishedError
-
-    def tell(self) -> None:
-        try:
-            self._token.run_sync_soon(self._event.set)
-        except self._gone:
-            pass
-
-    async def wait(self) -> None:
-        await self._event.wait()

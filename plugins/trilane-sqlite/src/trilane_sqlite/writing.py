@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from trilane.errors import SessionConflictError, SessionError
 from trilane.sessions import known_of, preview_of
+from trilane.storing import Packed, pack
 
-from .blobs import Packed, pack
 from .schema import SPAN
 
 if TYPE_CHECKING:
