@@ -294,3 +294,50 @@ async def test_r72_closing_the_connection_before_the_sink_lets_events_go_to_it(
         await sink.publish(1)  # accepted although nobody can receive it
         await settle()
         assert isinstance(sink.error, ConnectionError)
+
+
+# --- what leaves the writer ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError("nobody asked"), GeneratorExit("nobody asked")])
+async def test_r73_w24_a_cancel_that_nobody_asked_for_is_a_failed_write(error: BaseException, start: Start) -> None:
+    async def write(_item: int) -> None:
+        raise error
+
+    sink: EventSink[int] = EventSink(write)
+    async with anyio.create_task_group() as tasks:
+        writer = start(tasks, sink.run)
+        await sink.publish(1)
+        await sink.wait()
+        assert sink.error is error
+        with pytest.raises(EventSinkClosed) as refused:
+            await sink.publish(2)
+        assert refused.value.__cause__ is error
+    assert writer.error is None, "the owner's task group went on"
+
+
+async def test_w25_an_interrupt_in_a_write_closes_the_sink_and_leaves_it() -> None:
+    interrupt = KeyboardInterrupt("in the midst of a write")
+
+    async def write(_item: int) -> None:
+        raise interrupt
+
+    sink: EventSink[int] = EventSink(write)
+    await sink.publish(1)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        await sink.run()
+    assert raised.value is interrupt
+    assert sink.closed
+    assert sink.error is interrupt
+
+
+async def test_a_cancel_of_the_writer_is_passed_on(start: Start, settle: Settle, connect: Connect) -> None:
+    sink: EventSink[int] = EventSink(connect(stuck=True).write)
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            start(tasks, sink.run)
+            await sink.publish(1)
+            await settle()
+            scope.cancel()
+    assert scope.cancelled_caught
+    assert sink.closed

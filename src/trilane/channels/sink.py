@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from trilane._backend import EventLoop, Waiter, checkpoint_if_cancelled, new_waiter, running_event_loop
+from trilane._backend import EventLoop, Waiter, checkpoint_if_cancelled, current_backend, new_waiter, running_event_loop
 from trilane.errors import AgentProtocolError, EventSinkClosed
 
 __all__ = ["EventSink"]
@@ -216,15 +216,17 @@ class EventSink(Generic[T]):
     async def run(self) -> None:
         """Write what is published until the sink ends. Start it once, in a task of the owner.
 
-        It does not raise what a write raised: that closes the sink, is in `error`, and is the cause of every later
-        `EventSinkClosed`, so that it ends the run and not the owner.
+        It does not raise what a write raised, a cancellation that nobody asked for included: that closes the sink, is
+        in `error`, and is the cause of every later `EventSinkClosed`, so that it ends the run and not the owner.
 
         Raises:
             AgentProtocolError: it was started before; a sink has one writer.
+            KeyboardInterrupt: a write raised it, or SystemExit; the sink is closed first.
         """
         if self._state != "new":
             raise AgentProtocolError("EventSink.run was started before; a sink has exactly one writer")
         self._state = "running"
+        asked = _cancels_asked_for()
         try:
             while (entry := await self._next()) is not None:
                 item, live = entry
@@ -237,7 +239,8 @@ class EventSink(Generic[T]):
             self._shut(error)
         except BaseException as error:
             self._shut(error)
-            raise
+            if not _nobody_asked_for(error, asked):
+                raise
         finally:
             self._state = "ended"
             self._shut(None)
@@ -268,6 +271,25 @@ class EventSink(Generic[T]):
         if scope.cancelled_caught:
             kind = getattr(item, "type", type(item).__name__)
             raise TimeoutError(f"writing {kind} took longer than write_seconds={self._write_seconds:g}")
+
+
+def _cancels_asked_for() -> int:
+    """How often the task was cancelled so far; only asyncio counts."""
+    if current_backend() == "trio":
+        return 0
+    import asyncio
+
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
+
+
+def _nobody_asked_for(error: BaseException, asked: int) -> bool:
+    """True for a GeneratorExit, and for a CancelledError that came from the write and not from a cancel of the task."""
+    if isinstance(error, GeneratorExit):
+        return True
+    from asyncio import CancelledError
+
+    return isinstance(error, CancelledError) and _cancels_asked_for() == asked
 
 
 def _why(error: BaseException) -> str:
