@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,9 +25,11 @@ from trilane.testing.faults import (
     play,
     run_cases,
     sample,
+    spread,
     violations,
 )
 from trilane.testing.faults.__main__ import main
+from trilane.testing.faults.adapter import Backend
 from trilane.testing.faults.trilane_adapter import TrilaneAdapter
 
 
@@ -33,7 +37,7 @@ class Toy:
     """A small agent loop on asyncio that is right, or wrong in one way."""
 
     name = "toy"
-    backends = ("asyncio",)
+    backends: Sequence[Backend] = ("asyncio",)
     features: Mapping[str, bool] = {}
 
     def __init__(self, wrong: str = "") -> None:
@@ -154,7 +158,7 @@ def test_each_mistake_of_a_toy_is_caught(wrong: str, caught: str) -> None:
 def test_the_same_case_always_does_the_same() -> None:
     adapter, scenarios = TrilaneAdapter(), all_scenarios()
     for backend in adapter.backends:
-        case = Case("parallel", "cancel_once", 25, backend, seed=3)  # type: ignore[arg-type]
+        case = Case("parallel", "cancel_once", 25, backend, seed=3)
         seen = []
         for _ in range(3):
             played = play(case, scenarios["parallel"], adapter)
@@ -167,6 +171,22 @@ def test_the_same_case_always_does_the_same() -> None:
                 )
             )
         assert seen[0] == seen[1] == seen[2]
+
+
+@pytest.mark.parametrize("name", [name for name, one in all_scenarios().items() if len(one.backends) == 2])
+def test_an_uninterrupted_scenario_comes_out_the_same_on_both_backends(name: str) -> None:
+    scenario, outcomes = all_scenarios()[name], []
+    for backend in scenario.backends:
+        played = play(Case(name, "", 0, backend), scenario, TrilaneAdapter())  # type: ignore[arg-type]
+        assert violations(played) == []
+        results = [
+            (result.outcome, str(result.content))  # and not the id: it may be a fresh one
+            for message in played.evidence.messages or ()
+            if isinstance(message, ToolMessage)
+            for result in message.results
+        ]
+        outcomes.append((played.evidence.status, results, len(played.stage.tools)))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_every_fault_strikes_somewhere() -> None:
@@ -183,7 +203,7 @@ def test_every_fault_strikes_somewhere() -> None:
 def test_the_injected_exception_is_what_the_caller_gets() -> None:
     adapter = TrilaneAdapter()
     for backend in adapter.backends:
-        played = play(Case("plain", "raise", 1, backend), all_scenarios()["plain"], adapter)  # type: ignore[arg-type]
+        played = play(Case("plain", "raise", 1, backend), all_scenarios()["plain"], adapter)
         assert isinstance(played.stage.injected, Injected)
         assert played.evidence.error is played.stage.injected
         assert violations(played) == []
@@ -229,3 +249,48 @@ def test_scenarios_a_framework_cannot_play_are_left_out() -> None:
     names = {scenario.name for scenario in scenarios_for(Toy())}
     assert "parallel" in names
     assert not names & {"hooks", "store", "sink", "child", "ask", "compaction"}
+
+
+def test_any_beginning_of_the_spread_is_a_fair_sample() -> None:
+    adapter = TrilaneAdapter()
+    scenarios = [all_scenarios()[name] for name in ("plain", "tool", "parallel", "plain_run", "plain_runtime", "sink")]
+    cases = list(spread(scenarios, adapter, seed=4))
+    lanes = {(case.scenario, case.backend) for case in cases}
+    assert len(lanes) == 12
+    for beginning in (12, 50, 100, 300):
+        counts = Counter((case.scenario, case.backend) for case in cases[:beginning])
+        assert set(counts) == lanes
+        assert max(counts.values()) - min(counts.values()) <= 1
+    longest = max(len(one.skip) for one in scenarios)
+    faults = {(case.scenario, case.backend, case.fault) for case in cases[: 12 * (len(FAULTS) - longest + 1)]}
+    assert len(faults) == 12 * (len(FAULTS) - longest + 1), "no fault comes again before every other has come"
+    assert cases == list(spread(scenarios, adapter, seed=4))
+    assert cases != list(spread(scenarios, adapter, seed=5))
+
+
+def test_the_spread_reaches_early_middle_and_late_points() -> None:
+    adapter, scenario = TrilaneAdapter(), all_scenarios()["parallel"]
+    for backend in adapter.backends:
+        last: dict[str, int] = {}
+        for case in all_cases(scenario, adapter, backends=[backend]):
+            last[case.fault] = max(last.get(case.fault, 0), case.point)
+        struck: dict[str, list[int]] = {}
+        for case in spread([scenario], adapter, backends=[backend]):
+            if case.fault:
+                struck.setdefault(case.fault, []).append(case.point)
+        assert set(struck) == set(FAULTS) - scenario.skip
+        for fault, chosen in struck.items():
+            early, middle, late = sorted(chosen)
+            third = last[fault] // 3
+            assert early <= third + 1 <= middle <= 2 * third + 2 <= late + 1, fault
+
+
+def test_the_sample_ends_in_time_with_one_summary_line_last(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trilane.testing.faults.__main__.SAMPLE_SECONDS", 0.5)
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "seed 0"
+    assert lines[-2].startswith("stopped after ")
+    assert re.fullmatch(r"trilane: \d+ cases of \d+ scenarios in \d+\.\d s, 0 violations in 0 cases", lines[-1])

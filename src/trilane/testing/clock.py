@@ -2,7 +2,8 @@
 
 Whenever every task waits, the clock jumps to the next timer. Work outside of the event loop still takes real time:
 while threads that were started meanwhile are alive, or sockets and pipes are open, the loop waits a short real moment
-before each jump, so that a thread's result comes before a timeout it would have met.
+before each jump, so that a thread's result comes before a timeout it would have met. How long that must be depends on
+the machine; who knows what is at work outside says so with `held`, and time stands exactly as long.
 
 On asyncio, `anyio.wait_all_tasks_blocked` sleeps in steps of 0.1 seconds and so moves the virtual clock; wait for
 something definite instead where the time matters.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -20,6 +22,12 @@ __all__ = ["REAL_SECONDS", "Backend", "VirtualEventLoop", "run_virtual", "virtua
 
 Backend: TypeAlias = Literal["asyncio", "trio"]
 T = TypeVar("T")
+
+_NOTHING = (
+    "nothing can happen any more: every task waits, and there is no timer, no other thread and no socket that could "
+    "wake one"
+)
+HELD_SECONDS = 0.001  # between two looks at whether time is still held
 
 #: Real seconds that threads, sockets and pipes get before each jump, unless told otherwise.
 REAL_SECONDS = 0.02
@@ -30,6 +38,7 @@ def run_virtual(
     *args: Any,
     backend: Backend = "asyncio",
     real_seconds: float = REAL_SECONDS,
+    held: Callable[[], bool] | None = None,
 ) -> T:
     """Run an async function in virtual time, in an event loop of its own.
 
@@ -38,6 +47,8 @@ def run_virtual(
         backend: The event loop.
         real_seconds: How long to wait, in real time, for threads, sockets and pipes before each jump. A test that
             needs the output of a process wants seconds here, one that lets a thread hang wants little.
+        held: Asked whenever nothing can happen inside of the event loop: while it is true, time does not jump. It
+            takes the place of `real_seconds`, which is then not looked at.
 
     Returns:
         What the function returns.
@@ -48,18 +59,22 @@ def run_virtual(
     if backend == "trio":
         import trio
 
-        value: T = trio.run(function, *args, **_trio_options(real_seconds))
+        value: T = trio.run(function, *args, **_trio_options(real_seconds, held))
         return value
 
     async def main() -> T:
         return await function(*args)
 
-    with asyncio.Runner(loop_factory=lambda: VirtualEventLoop(real_seconds)) as runner:
+    with asyncio.Runner(loop_factory=lambda: VirtualEventLoop(real_seconds, held)) as runner:
         return runner.run(main())
 
 
-def virtual_backend(backend: Backend, *, real_seconds: float = REAL_SECONDS) -> tuple[str, dict[str, Any]]:
+def virtual_backend(
+    backend: Backend, *, real_seconds: float = REAL_SECONDS, held: Callable[[], bool] | None = None
+) -> tuple[str, dict[str, Any]]:
     """What the fixture `anyio_backend` returns to run tests in virtual time. Make a new one for each test.
+
+    `real_seconds` and `held` are those of `run_virtual`.
 
     ```python
     @pytest.fixture(params=["asyncio", "trio"])
@@ -68,8 +83,8 @@ def virtual_backend(backend: Backend, *, real_seconds: float = REAL_SECONDS) -> 
     ```
     """
     if backend == "trio":
-        return "trio", _trio_options(real_seconds)
-    return "asyncio", {"loop_factory": lambda: VirtualEventLoop(real_seconds)}
+        return "trio", _trio_options(real_seconds, held)
+    return "asyncio", {"loop_factory": lambda: VirtualEventLoop(real_seconds, held)}
 
 
 # ---- asyncio ---------------------------------------------------------------------------------------------------------
@@ -78,9 +93,9 @@ def virtual_backend(backend: Backend, *, real_seconds: float = REAL_SECONDS) -> 
 class VirtualEventLoop(asyncio.SelectorEventLoop):
     """An asyncio event loop whose time jumps to the next timer when nothing else can happen. It starts at 0."""
 
-    def __init__(self, real_seconds: float = REAL_SECONDS) -> None:
+    def __init__(self, real_seconds: float = REAL_SECONDS, held: Callable[[], bool] | None = None) -> None:
         self._virtual_now = 0.0
-        super().__init__(_VirtualSelector(self.advance, real_seconds))
+        super().__init__(_VirtualSelector(self.advance, real_seconds, held))
 
     def time(self) -> float:
         """Seconds since the loop was made, in virtual time."""
@@ -100,16 +115,19 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
 class _VirtualSelector(selectors.DefaultSelector):
     """Where the event loop would sleep, time passes instead."""
 
-    def __init__(self, advance: Callable[[float], None], real_seconds: float) -> None:
+    def __init__(self, advance: Callable[[float], None], real_seconds: float, held: Callable[[], bool] | None) -> None:
         super().__init__()
         self._advance = advance
         self._real_seconds = real_seconds
+        self._held = held
         self._threads = set(threading.enumerate())
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
+        if self._held is not None:
+            return self._select_when_free(timeout, self._held)
         # One file descriptor is always there: the loop's own, for wake-ups from threads.
         outside = len(self.get_map()) > 1 or _at_work(self._threads)
         ready = super().select(0)  # a thread that has ended since may have woken the loop before
@@ -118,13 +136,24 @@ class _VirtualSelector(selectors.DefaultSelector):
         if timeout is None:
             if outside or len(self._threads) > 1:
                 return super().select(None)
-            raise RuntimeError(
-                "nothing can happen any more: every task waits, and there is no timer, no other thread and no socket "
-                "that could wake one"
-            )
+            raise RuntimeError(_NOTHING)
         if outside:
             ready = super().select(self._real_seconds)
         if not ready:
+            self._advance(timeout)
+        return ready
+
+    def _select_when_free(
+        self, timeout: float | None, held: Callable[[], bool]
+    ) -> list[tuple[selectors.SelectorKey, int]]:
+        while held():
+            ready = super().select(HELD_SECONDS)
+            if ready:
+                return ready
+        ready = super().select(0)  # what let it go may have woken the loop
+        if not ready:
+            if timeout is None:
+                raise RuntimeError(_NOTHING)
             self._advance(timeout)
         return ready
 
@@ -141,9 +170,11 @@ def _at_work(before: set[threading.Thread]) -> bool:
 # ---- trio ------------------------------------------------------------------------------------------------------------
 
 
-def _trio_options(real_seconds: float) -> dict[str, Any]:
+def _trio_options(real_seconds: float, held: Callable[[], bool] | None) -> dict[str, Any]:
     from trio.testing import MockClock
 
+    if held is not None:
+        return {"clock": MockClock(autojump_threshold=HELD_SECONDS), "instruments": [_Held(held)]}
     clock = MockClock(autojump_threshold=0)
     return {"clock": clock, "instruments": [_Patience(clock, real_seconds)]}
 
@@ -181,3 +212,29 @@ class _Patience:
         if getattr(waiting, "tasks_waiting_read", 1) > 1 or getattr(waiting, "tasks_waiting_write", 0):
             return True
         return _at_work(self._threads)
+
+
+class _Held:
+    """A trio instrument that keeps the event loop awake while time is held, so that the clock finds no idle moment."""
+
+    def __init__(self, held: Callable[[], bool]) -> None:
+        self._held = held
+        self._token: Any = None
+
+    def before_run(self) -> None:
+        self._token = None
+
+    def before_io_wait(self, timeout: float) -> None:
+        # There is a timeout only if no task can go on.
+        if timeout <= 0 or not self._held():
+            return
+        if self._token is None:
+            import trio
+
+            self._token = trio.lowlevel.current_trio_token()
+        time.sleep(HELD_SECONDS)
+        self._token.run_sync_soon(_nothing, idempotent=True)
+
+
+def _nothing() -> None:
+    return None

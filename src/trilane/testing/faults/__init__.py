@@ -18,7 +18,7 @@ from __future__ import annotations
 from .adapter import Adapter, Evidence, Subject
 from .case import Case, Played, play
 from .invariants import INVARIANTS, violations
-from .matrix import Failure, Report, all_cases, run_cases, sample, scenarios_for
+from .matrix import Failure, Report, all_cases, run_cases, sample, scenarios_for, spread
 from .scenario import At, Play, Scenario, ScriptedTool, all_scenarios
 from .stage import FAULTS, Injected, Stage
 
@@ -44,5 +44,6 @@ __all__ = [
     "run_cases",
     "sample",
     "scenarios_for",
+    "spread",
     "violations",
 ]

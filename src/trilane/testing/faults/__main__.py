@@ -15,13 +15,12 @@ from collections.abc import Iterator, Sequence
 from .adapter import Adapter
 from .case import Case, play
 from .invariants import violations
-from .matrix import Failure, Report, all_cases, run_cases, sample, scenarios_for
+from .matrix import Failure, Report, all_cases, run_cases, scenarios_for, spread
 from .scenario import all_scenarios
 from .stage import FAULTS
 
 __all__ = ["main"]
 
-SAMPLE_PER_BACKEND = 8
 SAMPLE_SECONDS = 25.0
 
 
@@ -51,6 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = run_cases(cases, adapter, on_failure=show, enough=late)
     if options.all or options.scenario:
         _table(report)
+    elif late(report):
+        print(
+            f"stopped after {SAMPLE_SECONDS:.0f} s; each scenario had as many cases as the others, --all has them all"
+        )
     print(_summary(report, time.perf_counter() - started))
     return 1 if report.failures else 0
 
@@ -91,13 +94,12 @@ def _list() -> None:
 
 
 def _cases(options: argparse.Namespace, adapter: Adapter) -> Iterator[Case]:
-    whole = options.all or options.scenario
-    for scenario in scenarios_for(adapter, options.scenario):
-        cases = all_cases(scenario, adapter, seed=options.seed, faults=options.fault, backends=options.backend)
-        if whole:
-            yield from cases
-        else:
-            yield from sample(cases, SAMPLE_PER_BACKEND, options.seed)
+    chosen = scenarios_for(adapter, options.scenario)
+    if not (options.all or options.scenario):
+        yield from spread(chosen, adapter, seed=options.seed, faults=options.fault, backends=options.backend)
+        return
+    for scenario in chosen:
+        yield from all_cases(scenario, adapter, seed=options.seed, faults=options.fault, backends=options.backend)
 
 
 def _one(options: argparse.Namespace, adapter: Adapter) -> int:

@@ -20,13 +20,13 @@ from trilane.testing.leaks import snapshot
 
 from .adapter import Adapter, Backend, Evidence, Subject
 from .meter import TrioMeter, count_asyncio_steps
+from .outside import LEFT_SECONDS, Outside
 from .scenario import Scenario
 from .stage import HANG_SECONDS, Stage
 
 __all__ = ["Case", "Played", "play"]
 
 GIVE_UP_SECONDS = 5000.0  # virtual: a call that takes longer has hung
-REAL_SECONDS = 0.05  # that threads and processes get before virtual time jumps
 FAULTS_THAT_CANCEL = frozenset({"cancel_once", "cancel_twice", "hang_cancel", "swallow"})
 
 
@@ -68,12 +68,10 @@ def play(case: Case, scenario: Scenario, adapter: Adapter) -> Played:
     """Play a case and return what is known about it."""
     stage = Stage(fault=case.fault, point=case.point, gap=case.gap)
     evidence = Evidence()
-    # A process of a scenario says when it is ready, so real time need not be guessed; it is only a bound.
-    patience = REAL_SECONDS if scenario.real else 0.0
-    with _listening(evidence):
+    with _listening(evidence), _with_outside(stage, scenario):
         driver = _AsyncioDriver if case.backend == "asyncio" else _TrioDriver
         try:
-            driver(stage, evidence).run(scenario, adapter, patience, case.seed)
+            driver(stage, evidence).run(scenario, adapter, case.seed)
         except BaseException as error:
             if stage.injected is None or not _comes_from(error, stage.injected):
                 raise  # not the framework's doing: an error of the harness, or somebody pressed Ctrl-C
@@ -105,6 +103,19 @@ def _listening(evidence: Evidence) -> Iterator[None]:
     finally:
         sys.unraisablehook = before
     evidence.complaints += tuple(heard)
+
+
+@contextmanager
+def _with_outside(stage: Stage, scenario: Scenario) -> Iterator[None]:
+    """Let virtual time stand while a thread or a process of the case is at work."""
+    if not scenario.real:
+        yield
+        return
+    stage.outside = Outside()
+    try:
+        yield
+    finally:
+        stage.outside.close()
 
 
 class _Driver:
@@ -140,19 +151,31 @@ class _Driver:
         except BaseException as error:
             self.evidence.helper_error = error
 
-    async def look_for_leaks(self, before: Any, settle: Callable[[], Awaitable[None]], real: bool) -> None:
+    async def look_for_leaks(self, before: Any, settle: Callable[[], Awaitable[None]]) -> None:
         """Compare with `before`. Tasks must have ended already; threads and files get real time to go."""
         tasks = [text for kind, text in _new(before) if kind == "tasks"]
-        deadline = time.perf_counter() + (2.0 if real else 0.3)
+        outside = self.stage.outside
+        if outside is not None:
+            outside.release()
+        deadline = time.monotonic() + (0.3 if outside is None else LEFT_SECONDS)
         rounds = 0
-        while left := [text for kind, text in _new(before) if kind != "tasks"]:
-            if time.perf_counter() > deadline:
+        while left := self._left(before):
+            if time.monotonic() > deadline:
                 break
             rounds += 1
             await settle()
             if rounds > 30:
                 time.sleep(0.001)  # noqa: ASYNC251  (real time, for threads and processes; virtual time must stand)
         self.evidence.left = (*tasks, *left)
+
+    def _left(self, before: Any) -> list[str]:
+        left = [text for kind, text in _new(before) if kind != "tasks"]
+        return [*left, *self.stage.outside.left()] if self.stage.outside is not None else left
+
+    @property
+    def held(self) -> Callable[[], bool] | None:
+        """What virtual time must wait for."""
+        return None if self.stage.outside is None else self.stage.outside.held
 
 
 def _new(before: Any) -> list[tuple[str, str]]:
@@ -169,9 +192,9 @@ def _new(before: Any) -> list[tuple[str, str]]:
 
 
 class _AsyncioDriver(_Driver):
-    def run(self, scenario: Scenario, adapter: Adapter, patience: float, seed: int) -> None:
+    def run(self, scenario: Scenario, adapter: Adapter, seed: int) -> None:
         del seed  # asyncio schedules in a fixed order
-        _, options = virtual_backend("asyncio", real_seconds=patience)
+        _, options = virtual_backend("asyncio", real_seconds=0.0, held=self.held)
         loop = options["loop_factory"]()
         complaints: list[str] = []
         loop.set_exception_handler(lambda _loop, context: complaints.append(_complaint(context)))
@@ -214,7 +237,7 @@ class _AsyncioDriver(_Driver):
         await asyncio.wait({helper}, timeout=60.0)
         if not helper.done():
             evidence.helper_error = TimeoutError("closing from another task did not return")
-        await self.look_for_leaks(before, _asyncio_checkpoint, scenario.real)
+        await self.look_for_leaks(before, _asyncio_checkpoint)
         await _bounded_asyncio(subject.testify(evidence), evidence)
 
     cancel_arrived = False
@@ -269,10 +292,10 @@ def _complaint(context: dict[str, Any]) -> str:
 
 
 class _TrioDriver(_Driver):
-    def run(self, scenario: Scenario, adapter: Adapter, patience: float, seed: int) -> None:
+    def run(self, scenario: Scenario, adapter: Adapter, seed: int) -> None:
         import trio
 
-        _, options = virtual_backend("trio", real_seconds=patience)
+        _, options = virtual_backend("trio", real_seconds=0.0, held=self.held)
         self.meter = TrioMeter(self.stage.step)
         options["instruments"] = [*options["instruments"], self.meter]
         _seed_trio(trio, seed)
@@ -280,7 +303,8 @@ class _TrioDriver(_Driver):
 
     async def _drive(self, scenario: Scenario, adapter: Adapter, trio: Any) -> None:
         stage, evidence = self.stage, self.evidence
-        stage.now, stage.sleep = trio.current_time, trio.sleep
+        # `trio.current_time` is refused in other threads, and tools of a scenario may run in one.
+        stage.now, stage.sleep = trio.lowlevel.current_clock().current_time, trio.sleep
         stage.checkpoint = trio.lowlevel.checkpoint
         stage.cancelled_types = (trio.Cancelled,)
         self.meter.ignore.add(trio.lowlevel.current_task())
@@ -307,7 +331,7 @@ class _TrioDriver(_Driver):
             if not helped.is_set():
                 evidence.helper_error = TimeoutError("closing from another task did not return")
                 helper_scope.cancel()
-            await self.look_for_leaks(before, trio.lowlevel.checkpoint, scenario.real)
+            await self.look_for_leaks(before, trio.lowlevel.checkpoint)
             with trio.move_on_after(GIVE_UP_SECONDS) as scope:
                 await subject.testify(evidence)
             if scope.cancelled_caught:

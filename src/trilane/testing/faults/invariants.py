@@ -21,6 +21,7 @@ from .stage import HOLD_SECONDS, Injected
 
 __all__ = [
     "INVARIANTS",
+    "abandoned_listed",
     "announced_first",
     "closed_once",
     "error_accounted",
@@ -343,6 +344,20 @@ def nothing_left(played: Played) -> Iterator[str]:
         yield f"listed as abandoned more than once: {twice}"
 
 
+def abandoned_listed(played: Played) -> Iterator[str]:
+    """A function that was still at work when the call returned is listed as abandoned, and no other is."""
+    stage, evidence = played.stage, played.evidence
+    if evidence.status is None:
+        return
+    outlived = {call_id for call_id, trace in stage.tools.items() if trace.after_end}
+    for call_id in outlived - set(evidence.abandoned):
+        if not _child_call(played, call_id):
+            yield f"tool {stage.tools[call_id].name} outlived the call, but {call_id} is not listed as abandoned"
+    ended = {call_id for call_id, trace in stage.tools.items() if trace.value is not None} - outlived
+    for call_id in ended & set(evidence.abandoned):
+        yield f"{call_id} is listed as abandoned, but its tool had returned"
+
+
 def questions_withdrawn(played: Played) -> Iterator[str]:
     """Nobody can answer a question of a run that has ended."""
     if played.evidence.open_questions:
@@ -374,6 +389,7 @@ INVARIANTS: Mapping[str, Callable[[Played], Iterator[str]]] = MappingProxyType(
             closed_once,
             session_free,
             nothing_left,
+            abandoned_listed,
             questions_withdrawn,
             helper_returns,
         )

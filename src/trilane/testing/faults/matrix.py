@@ -18,7 +18,7 @@ from .invariants import violations
 from .scenario import Scenario, all_scenarios
 from .stage import FAULTS, kind_of
 
-__all__ = ["Failure", "Report", "all_cases", "points", "run_cases", "sample", "scenarios_for"]
+__all__ = ["Failure", "Report", "all_cases", "points", "run_cases", "sample", "scenarios_for", "spread"]
 
 GAPS = (1, 2, 5)  # await points between the two cancels of `cancel_twice`
 
@@ -92,6 +92,68 @@ def sample(cases: Iterable[Case], per_backend: int, seed: int) -> list[Case]:
         few = chooser.sample(faults, min(per_backend, len(faults)))
         chosen += [chooser.choice(by_fault[fault]) for fault in few]
     return chosen
+
+
+def spread(
+    scenarios: Iterable[Scenario],
+    adapter: Adapter,
+    *,
+    seed: int = 0,
+    faults: Iterable[str] = (),
+    backends: Iterable[str] = (),
+) -> Iterator[Case]:
+    """Every fault at an early, a middle and a late point of every scenario, on every backend, in turn.
+
+    Each beginning of it is a fair sample: before a scenario has its next case on a backend, every other one has had as
+    many, and neighbours are given different faults and different thirds of their points.
+    """
+    pairs = [
+        (scenario, backend)
+        for scenario in scenarios
+        for backend in adapter.backends
+        if backend in scenario.backends and (not backends or backend in backends)
+    ]
+    lanes = [
+        _lane(scenario, backend, adapter, number, seed, tuple(faults) or tuple(FAULTS))
+        for number, (scenario, backend) in enumerate(pairs)
+    ]
+    while lanes:
+        going = []
+        for lane in lanes:
+            case = next(lane, None)
+            if case is not None:
+                yield case
+                going.append(lane)
+        lanes = going
+
+
+PARTS = 3  # early, middle, late
+
+
+def _lane(
+    scenario: Scenario, backend: str, adapter: Adapter, number: int, seed: int, faults: Sequence[str]
+) -> Iterator[Case]:
+    """The cases of one scenario on one backend: each fault once, and then again at another part, until all had all."""
+
+    def case(fault: str, point: int, gap: int = 1) -> Case:
+        return Case(scenario.name, fault, point, backend, gap, seed)  # type: ignore[arg-type]
+
+    yield case("", 0)
+    counted = points(scenario, backend, adapter, seed)
+    chooser = random.Random(f"{seed} {scenario.name} {backend}")
+    possible = [fault for fault in faults if fault not in scenario.skip and counted[kind_of(fault)]]
+    given: set[tuple[str, int]] = set()
+    for again in range(PARTS):
+        for position in range(len(possible)):
+            fault = possible[(number + position) % len(possible)]
+            count = counted[kind_of(fault)]
+            part = (number + position + again) % PARTS
+            first, last = count * part // PARTS + 1, count * (part + 1) // PARTS
+            point = chooser.randint(min(first, count), max(last, 1))
+            if (fault, point) in given:
+                continue
+            given.add((fault, point))
+            yield case(fault, point, chooser.choice(GAPS) if fault == "cancel_twice" else 1)
 
 
 def run_cases(

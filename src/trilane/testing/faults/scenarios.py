@@ -14,7 +14,7 @@ from trilane.testing.models import ScriptStep, Step, call
 from .plugins import Closer, Compactor, EveryHook, Listener, Retrier, SendsBack
 from .scenario import Play, Scenario
 from .stage import EVENT_FAULTS, Stage
-from .tools import asking, broken, deaf, hanging, process, threaded, worker
+from .tools import asking, broken, deaf, hanging, process, stuck, threaded, worker
 
 __all__ = ["SCENARIOS", "scenario"]
 
@@ -32,12 +32,6 @@ def scenario(name: str, *needs: str, **options: Any) -> Callable[[Callable[[Stag
         skip = frozenset(options.pop("skip", ()))
         if options.get("mode") in ("run", "sink"):
             skip |= _NO_EVENTS
-        if options.get("mode") == "sink":
-            skip |= {
-                "interrupt",
-                "generator_exit",
-                "fake_cancel",
-            }  # they would end the writer's task, which is the program's own
         if options.get("mode") == "run":
             skip |= _NO_HANDLE
         if options.get("mode") != "runtime":
@@ -174,6 +168,11 @@ def _tool_deaf_always(_stage: Stage) -> Play:
 @scenario("tool_thread", "threads", real=True)
 def _tool_thread(_stage: Stage) -> Play:
     return Play(script=[[_one("thread"), _one("look")], "Both."], tools=[threaded("thread"), worker("look")])
+
+
+@scenario("tool_thread_stuck", "threads", real=True)
+def _tool_thread_stuck(_stage: Stage) -> Play:
+    return Play(script=[[_one("stuck"), _one("look")], "One."], tools=[stuck("stuck"), worker("look", seconds=0.1)])
 
 
 @scenario("tool_process", "processes", real=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from .outside import Outside
+
 __all__ = [
     "CALL_FAULTS",
     "EVENT_FAULTS",
@@ -108,6 +110,8 @@ class Stage:
         work: Everything that began, in order.
         tools: What each tool call did, by its id.
         closed: How often each plugin was told to close each run, by its name and the run's id.
+        ended: Which status each was told.
+        outside: What is at work outside of the event loop, for scenarios that have that.
     """
 
     fault: str = ""
@@ -135,6 +139,7 @@ class Stage:
     tools: dict[str, ToolTrace] = field(default_factory=dict)
     closed: Counter[tuple[str, str]] = field(default_factory=Counter)
     ended: list[str] = field(default_factory=list)
+    outside: Outside | None = None
 
     # ---- from scripted code --------------------------------------------------------------------------------------
 

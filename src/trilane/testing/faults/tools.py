@@ -8,7 +8,7 @@ from typing import Any
 
 from .scenario import At, ScriptedTool
 
-__all__ = ["asking", "broken", "deaf", "hanging", "process", "threaded", "worker"]
+__all__ = ["asking", "broken", "deaf", "hanging", "process", "stuck", "threaded", "worker"]
 
 
 def worker(name: str, *, seconds: float = 0.0, parallel: bool = True, timeout: float | None = None) -> ScriptedTool:
@@ -95,16 +95,30 @@ def threaded(name: str, *, seconds: float = 0.01) -> ScriptedTool:
     return ScriptedTool(name, work, in_thread=True)
 
 
+def stuck(name: str, *, timeout: float | None = 3.0) -> ScriptedTool:
+    """A plain function in a thread that outlasts the whole case."""
+
+    def work(at: At) -> str:
+        stage = at.stage
+        stage.tool_began(at.call_id, name)
+        assert stage.outside is not None
+        stage.outside.rest()
+        return stage.tool_returns(at.call_id, f"{name} came too late")
+
+    return ScriptedTool(name, work, timeout=timeout, in_thread=True)
+
+
 def process(name: str, *, hangs: bool = False) -> ScriptedTool:
-    """A tool that runs a program, with a child of its own, and waits for it."""
-    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
-    argv = [sys.executable, "-S", "-c", code if hangs else "print('done')"]
+    """A tool that runs a program and waits for it; one that hangs has a child of its own."""
 
     async def work(at: At) -> str:
-        at.stage.tool_began(at.call_id, name)
+        stage = at.stage
+        stage.tool_began(at.call_id, name)
         assert at.process is not None
+        assert stage.outside is not None
+        argv = stage.outside.hanging_program().argv if hangs else [sys.executable, "-S", "-c", "print('done')"]
         output = await at.process(argv)
-        return at.stage.tool_returns(at.call_id, f"{name} printed {output.strip()}")
+        return stage.tool_returns(at.call_id, f"{name} printed {output.strip()}")
 
     return ScriptedTool(name, work)
 

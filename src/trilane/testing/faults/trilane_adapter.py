@@ -207,13 +207,20 @@ class TrilaneSubject:
 
         problem: list[BaseException] = []
         sink: EventSink[Any] = EventSink(self._writer(evidence), capacity=2, write_seconds=3.0)
+
+        async def write_out() -> None:
+            try:
+                await sink.run()
+            except KeyboardInterrupt as error:  # leaves the program, but in order
+                problem.append(error)
+
         async with anyio.create_task_group() as group:
-            group.start_soon(sink.run)
+            group.start_soon(write_out)
             try:
                 async with self.agent.stream("Go on.", **self._options) as run:
                     self._hold(run)
                     self.result = await run.forward(sink)
-            except Exception as error:  # raised below as it is, not in a group
+            except (Exception, KeyboardInterrupt) as error:  # raised below as it is, not in a group
                 problem.append(error)
             finally:
                 sink.close()
