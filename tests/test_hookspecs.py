@@ -41,7 +41,7 @@ on_cancel notify (self, run: RunContext[Any], reason: str) -> MaybeAwaitable[Non
 close_run teardown (self, run: RunContext[Any], status: Status) -> MaybeAwaitable[None]
 on_event notify (self, run: RunContext[Any], notification: ExtensionEvent) -> MaybeAwaitable[None]
 on_reply first (self, run: RunContext[Any], question: Question, payload: JsonValue) -> JsonValue | Reject
-on_compact first (self, run: RunContext[Any]) -> MaybeAwaitable[CompactedHistory | None]
+on_compact first (self, run: RunContext[Any], requested: bool) -> MaybeAwaitable[CompactedHistory | None]
 register_models register (self, registry: ModelRegistry) -> None
 register_stores register (self, registry: StoreRegistry) -> None
 register_settings register (self, registry: SettingsRegistry) -> None

@@ -232,7 +232,7 @@ class Core:
         self.step = "begin"
         self.point: StoredPoint | None = None
         self.compacted_turn = -1
-        self.compacted = False
+        self.compacted: tuple[Any, ...] | None = None  # messages of this run that a compaction has replaced
         self.compacting = False  # the caller was told that it began, and not that it ended
         self.model_request: ModelRequest | None = None
         self.response: ModelResponse | None = None

@@ -259,7 +259,7 @@ def settle(core: Core, cause: BaseException) -> None:
     outcome: Outcome = "timed_out" if core.status == "timed_out" else "interrupted"
     text = f"the run was cancelled ({cause})" if cancelled else "the run failed before it could start"
     batch = core.batch
-    if batch is None and core.view.unanswered is not None:
+    if batch is None and core.view.unanswered is not None and core.setup.mode != "compact":
         batch = Batch(core, core.view.unanswered)
     if batch is not None:
         batch.settle(text, outcome)
@@ -317,6 +317,7 @@ def make_result(core: Core) -> RunResult[Any]:
         ledger=core.dispatcher.ledger,
         messages=core.view.log,
         first_new=core.first_new,
+        earlier_new=core.compacted or (),
     )
     return core.result
 

@@ -88,7 +88,7 @@ async def _load_session(core: Core) -> None:
     else:
         await _load_records(core)
     core.loaded = True
-    if setup.mode != "resume":
+    if setup.mode == "run":
         core.view.close()
     if setup.history is not None:
         if core.view.log:
@@ -347,11 +347,10 @@ async def _take_up_tools(core: Core) -> AgentPhase | None:
 
 
 async def _compact_only(core: Core) -> AgentPhase:
-    """`agent.compact`: one compaction, and nothing else."""
-    if core.compacted_turn < 0 and core.hooks.on_compact and core.view.log:
+    """`agent.compact`: one compaction, and nothing else. What came of it is the output."""
+    if core.compacted_turn < 0:
         core.compacted_turn = 0
         return AgentPhase.COMPACTING
-    core.output = core.compacted
     return AgentPhase.COMPLETED
 
 
@@ -391,27 +390,52 @@ async def compact(core: Core) -> AgentPhase:
     core.compacting = True
     core.produce(CompactionStarted)
     await core.before_hook()
-    changed, reason = False, "nothing to compact"
-    try:
-        value = await core.dispatcher.first(core.hooks.on_compact, core.clock, core.context)
-        if isinstance(value, CompactedHistory):
-            problems = _cannot_replace(value)
-            if problems:
-                reason = f"not used: {problems}"
-            else:
-                core.record(ViewReplaced(run_id=core.run_id, messages=value.messages, reason=value.reason))
-                changed, reason = True, value.reason or "compacted"
-                core.compacted = True
-        elif value is not None:
-            reason = f"not used: on_compact returned {type(value).__name__}, not a CompactedHistory"
-    except HookError as failure:
-        core.dispatcher.report(failure)
-        reason = f"plugin {failure.implementation.plugin!r} failed: {type(failure.error).__name__}"
+    changed, reason = await _ask_to_compact(core)
     if changed:
         await core.flush()
     core.compacting = False
     core.produce(CompactionCompleted, changed=changed, reason=reason)
+    if core.setup.mode == "compact":
+        core.output = reason
     return AgentPhase.READY
+
+
+async def _ask_to_compact(core: Core) -> tuple[bool, str]:
+    """Whether the view has changed, and why or why not."""
+    requested = core.setup.mode == "compact"
+    if core.view.unanswered is not None:
+        return False, "a tool call of the session has no result yet; resume it first"
+    if not core.hooks.on_compact:
+        return False, "no plugin can compact; pip install trilane-compact"
+    try:
+        value = await core.dispatcher.first(core.hooks.on_compact, core.clock, core.context, requested)
+    except HookError as failure:
+        core.dispatcher.report(failure)
+        return False, f"plugin {failure.implementation.plugin!r} failed: {type(failure.error).__name__}"
+    if value is None:
+        return False, "nothing to compact"
+    if not isinstance(value, CompactedHistory):
+        return False, f"not used: on_compact returned {type(value).__name__}, not a CompactedHistory"
+    problems = _cannot_replace(value)
+    if problems:
+        return False, f"not used: {problems}"
+    return _replace_view(core, value, requested)
+
+
+def _replace_view(core: Core, value: CompactedHistory, requested: bool) -> tuple[bool, str]:
+    """From now on models see what a plugin has made of the history."""
+    reason = value.reason or "compacted"
+    record = ViewReplaced(run_id=core.run_id, messages=value.messages, reason=value.reason)
+    replaced = core.view.log
+    if core.shared_view is None:
+        core.record(record)
+    elif requested:
+        return False, "not used: a plugin edits the history of each run, and the store must not keep that"
+    else:
+        core.view.apply(record)  # what on_state made of the history is for this run only, and so is what comes of it
+    core.compacted = (*(core.compacted or ()), *replaced[core.first_new :])
+    core.first_new = len(core.view.log)
+    return True, reason
 
 
 def _cannot_replace(value: CompactedHistory) -> str:

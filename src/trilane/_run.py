@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from .channels import EventSink
 
-__all__ = ["RunStream", "Runtime", "claimed"]
+__all__ = ["RunStream", "Runtime", "claim", "claimed"]
 
 Oc = TypeVar("Oc", default=object, covariant=True)
 
@@ -44,7 +44,7 @@ def claimed(store: object, session: str) -> bool:
     return session in _claims.get(store, ())
 
 
-def _claim(store: object, session: str) -> Callable[[], None]:
+def claim(store: object, session: str) -> Callable[[], None]:
     """Take the session for one run, or raise. The returned function gives it back."""
     sessions = _claims.setdefault(store, set())
     if session in sessions:
@@ -96,7 +96,7 @@ class RunStream(Generic[Oc]):
         else:
             self._owner = self._runtime._owner
         assert self._owner is not None
-        release = _claim(self._setup.store, self.session_id)
+        release = claim(self._setup.store, self.session_id)
         try:
             if self._owns_tasks:
                 await self._owner.open()
@@ -125,14 +125,14 @@ class RunStream(Generic[Oc]):
         if queues is not None:
             queues.input.on_put = _Inlet(core)
         if core.append_now is not None:
-            if core.setup.mode != "run":
+            if core.setup.mode == "resume":
                 await prepare(core)
             self._begin(core, owner)
             return
         keeper = core.keeper = LeaseKeeper(core)
         await keeper.open()
         try:
-            if core.setup.mode != "run":
+            if core.setup.mode == "resume":
                 await prepare(core)
         except BaseException:
             await keeper.release()

@@ -88,13 +88,14 @@ class MessageHidden(Record):
 
 
 class ViewReplaced(Record):
-    """From here on models see `messages` instead of everything before: a compaction."""
+    """From here on models see `messages` instead of everything before: a compaction, or one taken back (`undoes`)."""
 
     kind: Literal["view_replaced"] = "view_replaced"
     version: int = 1
     run_id: str
     messages: tuple[Message, ...]
     reason: str = ""
+    undoes: bool = False
 
 
 class QuestionStored(Record):

@@ -54,6 +54,7 @@ class RunSetup:
         "plugins",
         "queues",
         "request",
+        "resolve",
         "session_id",
         "settings",
         "store",
@@ -83,6 +84,7 @@ class RunSetup:
     plugins: PluginManager
     queues: RuntimeQueues | None
     request: UserMessage
+    resolve: Callable[[str | Model], Model]  # what `PROVIDER:NAME` means to the agent
     session_id: str
     settings: ModelSettings
     store: SessionStore

@@ -12,7 +12,7 @@ from typing_extensions import TypeForm, TypeVar, Unpack
 
 from ._core import Core
 from ._questions import QuestionDesk
-from ._run import RunStream, Runtime
+from ._run import RunStream, Runtime, claim
 from ._setup import RunSetup
 from .config import Limits, ModelSettings
 from .context import RunContext, ToolContext
@@ -341,19 +341,41 @@ class Agent(Generic[D, O]):
         setup.mode = "resume"
         return RunStream(setup, self._register)
 
-    async def compact(self, session: str) -> bool:
+    async def compact(self, session: str, /, *, deps: D = cast("Any", None), **options: Unpack[RunOptions]) -> bool:
         """Let `on_compact` shorten what models see of a session now; True if it changed.
 
-        The stored history stays whole. It is a run of its own: the session must not be busy.
+        The stored history stays whole, and `undo_compaction` takes it back. It is a run of its own: the session must
+        not be busy. `stream_compaction` shows how far it is, and says why nothing changed.
 
         Raises:
             SessionBusyError: the session has an active run.
         """
-        setup = self._setup(_RESUMED, {"session": session})
+        async with self.stream_compaction(session, deps=deps, **options) as stream:
+            await stream.wait()
+        return stream._core is not None and stream._core.compacted is not None
+
+    def stream_compaction(
+        self, session: str, /, *, deps: D = cast("Any", None), **options: Unpack[RunOptions]
+    ) -> RunStream[str]:
+        """`compact`, with its events. The output says what came of it; `CompactionCompleted.changed`, whether any."""
+        setup = self._setup(_COMPACTION, {**options, "session": session, "deps": deps})
         setup.mode = "compact"
-        async with RunStream[Any](setup, self._register) as stream:
-            result = await stream.wait()
-        return bool(result.output)
+        return RunStream(setup, self._register)
+
+    async def undo_compaction(self, session: str) -> bool:
+        """Take the last compaction of a session back; False if there is none, see `sessions.undo_compaction`.
+
+        Raises:
+            SessionBusyError: the session has an active run.
+            SessionError: a tool call of the session has no result yet.
+        """
+        from .sessions import undo_compaction
+
+        release = claim(self.store, session)
+        try:
+            return await undo_compaction(self.store, session)
+        finally:
+            release()
 
     # ---- while runs are active ---------------------------------------------------------------------------------------
 
@@ -457,6 +479,7 @@ class Agent(Generic[D, O]):
         setup.plugins = self.plugins
         setup.queues = get("queues")
         setup.request = _make_user_message(request)
+        setup.resolve = self._resolve
         setup.mode = "run"
         setup.session_id = get("session") or new_id()
         if clean_text(setup.session_id) != setup.session_id:
@@ -488,6 +511,7 @@ def _active_sessions(streams: Mapping[str, RunStream[Any]]) -> list[str]:
 
 
 _RESUMED = UserMessage(id="resumed", parts=(TextPart(text="(resumed)"),))
+_COMPACTION = UserMessage(id="compaction", parts=(TextPart(text="(compaction)"),))
 _DEFAULT_LIMITS = Limits()
 _DEFAULT_SETTINGS = ModelSettings()
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from .config import Limits
     from .events import ExtensionEvent
+    from .models import Emit, Model, ModelRequest, ModelResponse
 
 __all__ = ["BlockingContext", "History", "ProcessResult", "RunContext", "Stash", "ToolContext"]
 
@@ -64,6 +65,7 @@ class _RunCore(Protocol):
     limits: Limits
     metadata: Mapping[str, JsonValue]
     agent_name: str
+    setup: Any
 
     @property
     def stash(self) -> Stash: ...
@@ -222,6 +224,49 @@ class RunContext(Generic[Dc]):
     def stash(self) -> Stash:
         """Per-run data of plugins."""
         return self._core.stash
+
+    @property
+    def model(self) -> Model:
+        """The model that answers in this run. To call it, use `call_model`."""
+        return cast("Model", self._core.setup.model)
+
+    async def call_model(
+        self,
+        request: ModelRequest,
+        *,
+        model: str | Model | None = None,
+        emit: Emit | None = None,
+        timeout: float | None = None,
+    ) -> ModelResponse:
+        """Call a model beside the conversation, to summarise or to judge: no hook sees it, nothing of it is kept.
+
+        What it uses is counted in `run.usage` and against the limits of the run.
+
+        Args:
+            request: What it is asked.
+            model: Another model than the run's, or `PROVIDER:NAME`.
+            emit: Is given each delta. The clock of the call stands still while it waits for the caller of the run.
+            timeout: Seconds for the call, beside `Limits.model_seconds` and the time the hook has.
+
+        Raises:
+            ModelError: the model did not answer in time, or what it returned is no response.
+            ConfigError: there is no such model.
+            Exception: what the model raised.
+        """
+        from ._model_calls import call_model
+
+        return await call_model(cast("Any", self._core), request, model, emit, timeout)
+
+    async def progress(self, text: str = "") -> None:
+        """In `on_compact`: show the caller how far it is, as a `CompactionProgress`. Returns when it was seen.
+
+        Raises:
+            TypeError: `text` is no text.
+            AgentProtocolError: no compaction is going on.
+        """
+        from ._model_calls import show_progress
+
+        await show_progress(cast("Any", self._core), text)
 
     async def publish(self, notification: ExtensionEvent, to: str | None = None) -> None:
         """Call the `on_event` of every plugin, or of the plugin named `to`, with `notification`.

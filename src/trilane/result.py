@@ -45,6 +45,7 @@ class RunResult(Generic[Oc]):
 
     __slots__ = (
         "_count",
+        "_earlier_new",
         "_first",
         "_log",
         "_messages",
@@ -81,6 +82,7 @@ class RunResult(Generic[Oc]):
         abandoned: tuple[ToolCall, ...] = (),
         messages: Sequence[Message] = (),
         first_new: int = 0,
+        earlier_new: Sequence[Message] = (),
     ) -> None:
         self.status: Status = status
         self.run_id = run_id
@@ -99,6 +101,7 @@ class RunResult(Generic[Oc]):
         self._log = messages
         self._count = len(messages)
         self._first = first_new
+        self._earlier_new = tuple(earlier_new)  # those that are not in the log: a compaction has replaced them
         self._messages: tuple[Message, ...] | None = None
 
     @property
@@ -124,15 +127,15 @@ class RunResult(Generic[Oc]):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The whole history of the session at the end of the run."""
+        """The whole history of the session at the end of the run, as models see it."""
         if self._messages is None:
             self._messages = tuple(self._log[: self._count])
         return self._messages
 
     @property
     def new_messages(self) -> tuple[Message, ...]:
-        """The messages this run added."""
-        return tuple(self._log[self._first : self._count])
+        """The messages this run added, those that a compaction hides from models included."""
+        return (*self._earlier_new, *self._log[self._first : self._count])
 
     def __repr__(self) -> str:
         return f"RunResult({self.status}, {self.stop_reason}, turns={self.turns}, text={self.text[:60]!r})"

@@ -511,19 +511,21 @@ class HookSpecs:
         raise NotImplementedError
 
     @hookspec
-    def on_compact(self, run: RunContext[Any]) -> MaybeAwaitable[CompactedHistory | None]:
-        """The conversation is to be made shorter for the model.
+    def on_compact(self, run: RunContext[Any], requested: bool) -> MaybeAwaitable[CompactedHistory | None]:
+        """The conversation may be made shorter for the model.
 
-        When: In COMPACTING.
+        When: In COMPACTING: before each model call, and when somebody asks for it.
         Arguments:
-            run: The run.
+            run: The run. `run.call_model` has a model summarise, `run.progress` tells the caller how far that is.
+            requested: True if somebody asked for it with `agent.compact`; otherwise only what is too long need be
+                shortened.
         May return: A `CompactedHistory`, None to leave it to the next plugin. The first that is not None counts.
         If it raises: Reported; the history stays as it is and the run goes on.
         Order: Plugin order.
         Example:
             @hookimpl
-            async def on_compact(run):
-                return await summarise(run.history)
+            async def on_compact(run, requested):
+                return await summarise(run.history) if requested or len(run.history) > 100 else None
         versionadded: 0.1
         """
         raise NotImplementedError
