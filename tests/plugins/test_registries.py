@@ -14,7 +14,14 @@ from trilane.errors import ConfigError, PluginLoadError, UnknownModelError
 from trilane.hookspecs import hookimpl
 from trilane.messages import Delta
 from trilane.models import Model, ModelRequest, ModelResponse
-from trilane.plugins import ModelRegistry, PluginManager, StoreRegistry, resolve_model, resolve_store
+from trilane.plugins import (
+    ModelRegistry,
+    PluginManager,
+    StoreRegistry,
+    resolve_model,
+    resolve_store,
+    store_plugin,
+)
 
 from .conftest import Ship
 
@@ -247,3 +254,20 @@ class TestStores:
 
         with pytest.raises(PluginLoadError, match=r"plugin 'files': .* session store 'file:x': OSError: read-only"):
             resolve_store("file:x", PluginManager([self.store(factory)]))
+
+    def test_the_scheme_of_a_url_finds_the_plugin_that_supplies_it(self, ship: Ship) -> None:
+        source = """
+import trilane
+
+@trilane.hookimpl
+def register_stores(registry):
+    for name in {names!r}:
+        registry.add(name, str)
+"""
+        ship("a-dist", {"db": "db_module"}, {"db_module": source.format(names=("db", "dbsql"))})
+        ship("b-dist", {"other": "other_module"}, {"other_module": source.format(names=("far",))})
+        ship("c-dist", {"broken": "broken_module"}, {"broken_module": "raise OSError"})
+        assert store_plugin("db:here") == store_plugin("dbsql://user:secret@host/x") == "db"
+        assert "other_module" not in sys.modules  # the one whose name the scheme begins with is asked first
+        assert store_plugin("far://x") == "other"
+        assert store_plugin("nowhere://x") == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,27 +12,31 @@ if TYPE_CHECKING:
     from trilane.sessions import SessionInfo
     from trilane.stores import SessionStore
 
-__all__ = ["close_store", "find_session", "last_session", "open_store", "with_store"]
+__all__ = ["DEFAULT_STORE", "close_store", "existing_store", "find_session", "last_session", "open_store", "with_store"]
 
 T = TypeVar("T")
+
+#: Where sessions are when nobody says.
+DEFAULT_STORE = "sqlite"
 
 MOST = 1000  # sessions that are looked through for the beginning of an id
 
 
 def open_store(spec: str) -> SessionStore:
-    """The store that `NAME` or `NAME:PLACE` means, with the plugin of that name.
+    """The store that `NAME`, `NAME:PLACE` or a URL means, with the installed plugin that supplies it.
 
     Raises:
-        UsageError: the plugin is not installed.
+        UsageError: no such plugin is installed.
         ConfigError: it supplies no store of that name, or its settings cannot be used.
     """
-    from trilane.plugins import PluginManager, discover
-    from trilane.plugins.registries import resolve_store
+    from trilane.plugins import PluginManager, resolve_store, store_plugin
 
-    name = spec.partition(":")[0]
-    if name not in {info.name for info in discover()}:
-        raise UsageError(f"--store {spec}: the plugin {name!r} is not installed; pip install trilane-{name}")
-    return resolve_store(spec, PluginManager([name]))
+    plugin = store_plugin(spec)
+    if not plugin:
+        name = spec.partition(":")[0]
+        package = "trilane-postgres[binary]" if name.startswith("postgres") else f"trilane-{name}"
+        raise UsageError(f"--store {name}: the plugin {name!r} is not installed; pip install {package}")
+    return resolve_store(spec, PluginManager([plugin]))
 
 
 def close_store(store: object) -> None:
@@ -41,12 +46,24 @@ def close_store(store: object) -> None:
         close()
 
 
-def with_store(spec: str, work: Callable[[SessionStore], Awaitable[T]]) -> T:
-    """Await `work(store)` in an event loop of its own."""
+def existing_store(spec: str) -> SessionStore:
+    """`open_store` for whoever only looks: what is not there is not made, an empty store stands for it."""
+    from trilane.stores import InMemoryStore
+
+    store = open_store(spec)
+    path = getattr(store, "path", None)  # of a store that is a file
+    if not isinstance(path, str) or os.path.exists(path):
+        return store
+    close_store(store)
+    return InMemoryStore()
+
+
+def with_store(spec: str, work: Callable[[SessionStore], Awaitable[T]], *, makes: bool = False) -> T:
+    """Await `work(store)` in an event loop of its own; `makes` says that the store is made if it is not there."""
     import asyncio
 
     async def main() -> T:
-        store = open_store(spec)
+        store = open_store(spec) if makes else existing_store(spec)
         try:
             return await work(store)
         finally:

@@ -8,7 +8,15 @@ from __future__ import annotations
 from .discovery import DISABLED_VARIABLE, Installed, PluginInfo, discover, installed
 from .implementations import Calls, CompiledHooks, HookImplementation
 from .manager import PluginManager
-from .registries import ModelProvider, ModelRegistry, StoreProvider, StoreRegistry, resolve_model, resolve_store
+from .registries import (
+    ModelProvider,
+    ModelRegistry,
+    StoreProvider,
+    StoreRegistry,
+    resolve_model,
+    resolve_store,
+    store_plugin,
+)
 from .settings import SettingsRegistry
 
 __all__ = [
@@ -28,4 +36,5 @@ __all__ = [
     "installed",
     "resolve_model",
     "resolve_store",
+    "store_plugin",
 ]

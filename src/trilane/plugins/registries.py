@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     ModelFactory: TypeAlias = Callable[[str], Model]
     StoreFactory: TypeAlias = Callable[[str], SessionStore]
 
-__all__ = ["ModelProvider", "ModelRegistry", "StoreProvider", "StoreRegistry", "resolve_model", "resolve_store"]
+__all__ = [
+    "ModelProvider",
+    "ModelRegistry",
+    "StoreProvider",
+    "StoreRegistry",
+    "resolve_model",
+    "resolve_store",
+    "store_plugin",
+]
 
 
 class ModelProvider(Record):
@@ -184,6 +192,27 @@ def resolve_store(spec: str, manager: PluginManager) -> SessionStore:
             f"plugin {provider.plugin!r}: its factory failed to make the session store {spec!r}: {_brief(error)}",
             plugin=provider.plugin,
         ) from error
+
+
+def store_plugin(spec: str) -> str:
+    """Name of the installed plugin that supplies the session store `NAME:PLACE` or `NAME`; empty if none does.
+
+    It is the plugin of that name. Where there is none, as with a URL, whose scheme is the name, the others are loaded
+    and asked, first the one with whose name the scheme begins.
+    """
+    from .discovery import discover
+    from .manager import PluginManager
+
+    name = spec.partition(":")[0]
+    installed = {info.name: info.status for info in discover()}
+    if name in installed:
+        return name
+    for plugin in sorted(installed, key=lambda one: (not name.startswith(one), one)):
+        if installed[plugin] == "available" and name in {
+            provider.name for provider in PluginManager([plugin]).store_providers()
+        }:
+            return plugin
+    return ""
 
 
 def _unknown_provider(spec: str, name: str, manager: PluginManager) -> UnknownModelError:

@@ -1,0 +1,57 @@
+"""Every async test runs on both backends, against a real server that lives as long as the tests."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from trilane_postgres import PostgresStore
+from trilane_postgres.testing import TemporaryServer, find_programs
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module", params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[TemporaryServer]:
+    if not find_programs():
+        pytest.skip("not installed: PostgreSQL")
+    with TemporaryServer() as running:
+        yield running
+
+
+@pytest.fixture
+def dsn(server: TemporaryServer) -> str:
+    """A schema of its own for each test."""
+    return f"{server.dsn}&schema=test_{next(_numbers)}"
+
+
+@pytest.fixture
+def make(dsn: str) -> Iterator[Callable[..., PostgresStore]]:
+    """Makes stores over the schema of the test."""
+    made: list[PostgresStore] = []
+
+    def store(address: str = dsn, **options: object) -> PostgresStore:
+        made.append(PostgresStore(address, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield store
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def store(make: Callable[..., PostgresStore]) -> PostgresStore:
+    return make()
+
+
+@pytest.fixture
+def other(make: Callable[..., PostgresStore]) -> PostgresStore:
+    """A second user of the same data."""
+    return make()
