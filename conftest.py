@@ -2,6 +2,7 @@
 
 The blocks of one page share one module, from top to bottom. What a block prints must be what the page shows in the
 block titled `Output` right after it; a block that prints without one fails: the reader would not know what to expect.
+Pages of several files are not one module; `tests/guards/test_tutorials.py` types them as a reader would.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _BLOCK = re.compile(
     r'(?:\n\s*^(?P=indent)```text title="Output"\n(?P<output>.*?)^(?P=indent)```[ ]*$)?',
     re.MULTILINE | re.DOTALL,
 )
+_FILE = re.compile(r'^```\w+ [^\n]*title="([^"]+\.\w+)"', re.MULTILINE)
 _MODULE = "page"
 
 
@@ -57,6 +59,8 @@ def _evaluate(example: Example) -> str | None:
 
 
 def _python_blocks(document: Document) -> Iterable[Region]:
+    if len(set(_FILE.findall(document.text))) > 1:
+        return
     for match in _BLOCK.finditer(document.text):
         indent = match["indent"]
         output = None if match["output"] is None else textwrap.dedent(match["output"])
