@@ -61,6 +61,7 @@ const transcript = new Transcript(byId("transcript"), {
   reply: (question, payload) => client.reply(question.session_id || state.session, question.id, payload),
   announce: (text) => (byId("announce").textContent = text),
   fork,
+  retry,
 });
 const lanes = new Lanes(byId("lanes"));
 const composer = byId("composer");
@@ -165,13 +166,33 @@ async function fork(messageId) {
   }
 }
 
+/** Ask again what `message` asked, in a new session that holds what was said before it. The old one stays as it is. */
+async function retry(message) {
+  try {
+    const { messages } = await api("GET", `sessions/${encodeURIComponent(state.session)}`);
+    const at = messages.findIndex((one) => one.id === message.id);
+    if (at < 0) throw new Error("This is not stored yet; retry when the run has ended.");
+    const text = message.parts.filter((part) => part.kind === "text").map((part) => part.text).join("\n");
+    const before = messages[at - 1];
+    const made = before && (await api("POST", `sessions/${encodeURIComponent(state.session)}/fork`, { at_message: before.id }));
+    await openSession(made?.session ?? "");
+    await send(text);
+  } catch (error) {
+    complain(error);
+  }
+}
+
 // ---- runs ---------------------------------------------------------------------------------------------------------------
 
-async function send() {
+async function submit() {
   const text = box.value.trim();
   if (!text) return;
   box.value = "";
   grow();
+  await send(text);
+}
+
+async function send(text) {
   try {
     if (state.running) {
       await client.steer(state.session, text);
@@ -311,13 +332,13 @@ function setLanes(open) {
 
 composer.addEventListener("submit", (event) => {
   event.preventDefault();
-  send();
+  submit();
 });
 box.addEventListener("input", grow);
 box.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
     event.preventDefault();
-    send();
+    submit();
   }
 });
 byId("stop").addEventListener("click", stop);

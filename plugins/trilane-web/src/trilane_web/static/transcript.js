@@ -8,7 +8,7 @@ import { ToolCard, media } from "./tools.js";
 const ORIGINS = { steering: "said while it worked", follow_up: "said for later", feedback: "sent back" };
 
 export class Transcript {
-  /** `actions`: reply(question, payload), announce(text), fork(messageId). */
+  /** `actions`: reply(question, payload), announce(text), and where a page offers it fork(messageId), retry(message). */
   constructor(node, actions) {
     this.node = node;
     this.actions = actions;
@@ -131,7 +131,13 @@ export class Transcript {
   _user(message, origin) {
     const texts = message.parts.map((part) => (part.kind === "text" ? el("p", {}, part.text) : media(part)));
     const note = ORIGINS[origin] ? el("p", { class: "origin" }, ORIGINS[origin]) : null;
-    this.node.append(el("article", { class: `message user ${origin}`, "aria-label": "You" }, note, ...texts));
+    const node = el("article", { class: `message user ${origin}`, "aria-label": "You" }, note, ...texts);
+    if (origin === "request" && this.actions.retry) {
+      const retry = el("button", { type: "button", class: "quiet retry", title: "Ask this again in a new session", "aria-label": "Retry" });
+      retry.addEventListener("click", () => this.actions.retry(message));
+      node.append(retry);
+    }
+    this.node.append(node);
     this.scroll(origin === "request");
   }
 
@@ -211,9 +217,13 @@ export class Transcript {
     if (message.interrupted) notes.push("cut off");
     if (superseded) notes.push("superseded");
     if (["refusal", "content_filter", "length"].includes(message.stop_reason)) notes.push(message.stop_reason.replace("_", " "));
-    const fork = el("button", { type: "button", class: "quiet fork", title: "New session from here" }, "Fork");
-    fork.addEventListener("click", () => this.actions.fork(message.id));
-    entry.foot.replaceChildren(...(notes.length ? [el("span", {}, notes.join(", "))] : []), fork);
+    const shown = notes.length ? [el("span", {}, notes.join(", "))] : [];
+    if (this.actions.fork) {
+      const fork = el("button", { type: "button", class: "quiet fork", title: "New session from here" }, "Fork");
+      fork.addEventListener("click", () => this.actions.fork(message.id));
+      shown.push(fork);
+    }
+    entry.foot.replaceChildren(...shown);
   }
 
   _tool(entry, callId, name) {

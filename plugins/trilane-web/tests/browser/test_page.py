@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import shutil
-import socket
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,137 +10,6 @@ import pytest
 
 from trilane import Agent, Delta, InMemoryStore, ModelResponse, ReasoningPart, TextPart, ToolContext, tool
 from trilane.testing import FunctionModel, ScriptedModel, Step, call
-from trilane_web import WebSettings, app
-from trilane_web.serving import WebServer, listen, make_server
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM, reason="needs Debian's chromium: apt-get install chromium"),
-]
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
-expect: Any = playwright.expect
-
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-#: Where screenshots go, if they are wanted: a folder.
-PICTURES = os.environ.get("TRILANE_SCREENSHOTS", "")
-
-
-class Steps:
-    """A model that says one word for each time it is let, from any thread."""
-
-    def __init__(self, words: list[str]) -> None:
-        self.words = words
-        self.said = 0
-        self._allowed = threading.Semaphore(0)
-
-    def allow(self, count: int) -> None:
-        for _ in range(count):
-            self._allowed.release()
-
-    async def speak(self, request: Any, emit: Any) -> ModelResponse:
-        for word in self.words:
-            while not self._allowed.acquire(blocking=False):  # noqa: ASYNC110  (it is released by another thread)
-                await asyncio.sleep(0)
-            self.said += 1
-            await emit(Delta(text=word))
-        return ModelResponse(parts=(TextPart(text="".join(self.words)),), stop_reason="end")
-
-
-class Served:
-    """A server in a thread of its own, that can be ended and started again on its port."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self._server: WebServer | None = None
-        self._thread: threading.Thread | None = None
-
-    def start(self, agent: Agent[Any, Any], **options: Any) -> str:
-        settings = options.pop("settings", None) or WebSettings(lanes=True)
-        web = app(agent, settings=settings, **options)
-        listener = listen("127.0.0.1", self.port, protected=True)
-        self.port = listener.getsockname()[1]
-        self._server = make_server(web)
-        self._thread = threading.Thread(target=self._serve, args=(listener,), daemon=True)
-        self._thread.start()
-        return f"http://127.0.0.1:{self.port}/"
-
-    def _serve(self, listener: socket.socket) -> None:
-        assert self._server is not None
-        with listener:
-            asyncio.run(self._server.serve(sockets=[listener]))
-
-    def stop(self) -> None:
-        if self._server is not None and self._thread is not None:
-            self._server.should_exit = True
-            self._thread.join(20)
-            self._server = None
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    made = Served()
-    yield made
-    made.stop()
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with playwright.sync_playwright() as engine:
-        browser = engine.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def new_page(chromium: Any) -> Iterator[Callable[..., Any]]:
-    """A tab that fails the test if anything is wrong on its console, or if it asks another host for anything."""
-    troubles: list[str] = []
-    contexts: list[Any] = []
-
-    def make(url: str, *, context: Any = None, **options: Any) -> Any:
-        if context is None:
-            context = chromium.new_context(**options)
-            contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(15_000)
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
-        page.on(
-            "request",
-            lambda request: (
-                troubles.append(request.url)
-                if not request.url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:"))
-                else None
-            ),
-        )
-        page.goto(url)
-        return page
-
-    make.troubles = troubles  # type: ignore[attr-defined]
-    yield make
-    for context in contexts:
-        context.close()
-    assert [text for text in troubles if "ERR_CONNECTION_REFUSED" not in text and "WebSocket" not in text] == []
-
-
-def _picture(page: Any, name: str) -> None:
-    if PICTURES:
-        page.screenshot(path=str(Path(PICTURES, f"{name}.png")))
-
-
-def _ask(page: Any, text: str) -> None:
-    page.get_by_label("Message", exact=True).fill(text)
-    page.keyboard.press("Enter")
-
 
 TEXT = """Here is what I found:
 
@@ -167,7 +30,7 @@ def _deltas(text: str) -> list[Delta]:
     return [Delta(text=text[start : start + 5], index=1) for start in range(0, len(text), 5)]
 
 
-def test_ask_watch_and_read(served: Served, new_page: Any) -> None:
+def test_ask_watch_and_read(served: Any, new_page: Any, expect: Any, ask: Any) -> None:
     thought = "The user wants to know which files there are."
     step = Step(
         parts=[ReasoningPart(text=thought), TextPart(text=TEXT)],
@@ -184,7 +47,7 @@ def test_ask_watch_and_read(served: Served, new_page: Any) -> None:
     page = new_page(url)
     expect(page.locator("#connection")).to_have_text("connected")
     expect(page).to_have_title("Files")
-    _ask(page, "Which files are there?")
+    ask(page, "Which files are there?")
     expect(page.locator(".message.user")).to_have_text("Which files are there?")
     expect(page.locator(".message.assistant strong")).to_have_text("two")
     expect(page.locator(".message.assistant td").first).to_have_text("notes.md")
@@ -202,20 +65,20 @@ def test_ask_watch_and_read(served: Served, new_page: Any) -> None:
     expect(page.locator(".phases .current")).to_have_text("completed")
     expect(page.get_by_label("Notifications")).to_contain_text("PhaseTransitionEvent")
     expect(page.locator(".ledger")).to_contain_text("trilane-web-lanes")
-    _picture(page, "answer")
 
 
-def test_streaming_is_seen_as_it_comes_and_survives_a_reload(served: Served, new_page: Any) -> None:
+def test_streaming_is_seen_as_it_comes_and_survives_a_reload(
+    served: Any, new_page: Any, expect: Any, ask: Any, steps: Any
+) -> None:
     words = [f"word{number} " for number in range(40)]
-    model = Steps(words)
+    model = steps(words)
     url = served.start(Agent(FunctionModel(model.speak)))
     page = new_page(url)
-    _ask(page, "go")
+    ask(page, "go")
     model.allow(10)
     answer = page.locator(".message.assistant .markdown")
     expect(answer).to_have_text("".join(words[:10]).strip())
     expect(page.get_by_role("button", name="Steer")).to_be_visible()
-    _picture(page, "streaming")
     page.reload()
     expect(answer).to_have_text("".join(words[:10]).strip())
     model.allow(15)
@@ -232,7 +95,7 @@ def test_streaming_is_seen_as_it_comes_and_survives_a_reload(served: Served, new
     expect(page.locator(".message.assistant")).to_have_count(1)
 
 
-def test_approve_with_edited_arguments_and_deny(served: Served, new_page: Any) -> None:
+def test_approve_with_edited_arguments_and_deny(served: Any, new_page: Any, expect: Any, ask: Any) -> None:
     sent: list[Any] = []
 
     @tool(approval=True)
@@ -247,10 +110,9 @@ def test_approve_with_edited_arguments_and_deny(served: Served, new_page: Any) -
         "All done.",
     )
     page = new_page(served.start(Agent(ScriptedModel(*script), tools=[send_mail])))
-    _ask(page, "mail them")
+    ask(page, "mail them")
     first = page.locator(".question").nth(0)
     expect(first.get_by_role("heading")).to_contain_text("Approval needed")
-    _picture(page, "approval")
     assert sent == []
     first.get_by_label("to", exact=True).fill("ann@example.org")
     first.get_by_label("urgent").check()
@@ -266,7 +128,7 @@ def test_approve_with_edited_arguments_and_deny(served: Served, new_page: Any) -
     expect(first.get_by_role("button", name="Approve")).to_be_disabled()
 
 
-def test_a_form_from_a_schema(served: Served, new_page: Any) -> None:
+def test_a_form_from_a_schema(served: Any, new_page: Any, expect: Any, ask: Any) -> None:
     from pydantic import BaseModel, Field
 
     class Trip(BaseModel):
@@ -282,18 +144,19 @@ def test_a_form_from_a_schema(served: Served, new_page: Any) -> None:
         return f"{trip.city} {trip.nights} {trip.window_seat} {trip.note}"
 
     page = new_page(served.start(Agent(ScriptedModel(call("plan"), "Planned."), tools=[plan])))
-    _ask(page, "plan a trip")
+    ask(page, "plan a trip")
     card = page.locator(".question")
     card.get_by_label("City").fill("Rome")
     card.get_by_label("Nights").fill("3")
     card.get_by_label("Window Seat").check()
-    _picture(page, "question")
     card.get_by_role("button", name="Answer").click()
     expect(page.locator(".message.assistant").last).to_contain_text("Planned.")
     expect(page.locator(".tool-result pre")).to_have_text("Rome 3 True None")
 
 
-def test_stop_in_the_middle_and_nothing_happens_after_it(served: Served, new_page: Any, tmp_path: Path) -> None:
+def test_stop_in_the_middle_and_nothing_happens_after_it(
+    served: Any, new_page: Any, tmp_path: Path, expect: Any, ask: Any, steps: Any
+) -> None:
     @tool
     def write(name: str) -> str:
         """Write."""
@@ -301,7 +164,7 @@ def test_stop_in_the_middle_and_nothing_happens_after_it(served: Served, new_pag
         return "written"
 
     words = [f"w{number} " for number in range(30)]
-    model = Steps(words)
+    model = steps(words)
 
     async def speak(request: Any, emit: Any) -> ModelResponse:
         await model.speak(request, emit)
@@ -309,7 +172,7 @@ def test_stop_in_the_middle_and_nothing_happens_after_it(served: Served, new_pag
         return ModelResponse(parts=(TextPart(text="".join(words)), *(part or ())), stop_reason="tool_calls")
 
     page = new_page(served.start(Agent(FunctionModel(speak), tools=[write])))
-    _ask(page, "go")
+    ask(page, "go")
     model.allow(5)
     expect(page.locator(".message.assistant .markdown")).to_have_text("w0 w1 w2 w3 w4")
     page.get_by_role("button", name="Stop").click()
@@ -321,19 +184,19 @@ def test_stop_in_the_middle_and_nothing_happens_after_it(served: Served, new_pag
     assert model.said <= 6
 
 
-def test_steer_while_it_works(served: Served, new_page: Any) -> None:
-    model = Steps(["one ", "two "])
+def test_steer_while_it_works(served: Any, new_page: Any, expect: Any, ask: Any, steps: Any) -> None:
+    model = steps(["one ", "two "])
     page = new_page(served.start(Agent(FunctionModel(model.speak))))
-    _ask(page, "go")
+    ask(page, "go")
     model.allow(1)
     expect(page.locator(".message.assistant .markdown")).to_have_text("one")
-    _ask(page, "in Latin please")
+    ask(page, "in Latin please")
     model.allow(3)
     expect(page.locator(".message.user.steering")).to_contain_text("in Latin please")
     expect(page.locator(".message.assistant")).to_have_count(2)
 
 
-def test_two_tabs_see_the_same_and_one_answer_counts(served: Served, new_page: Any) -> None:
+def test_two_tabs_see_the_same_and_one_answer_counts(served: Any, new_page: Any, expect: Any, ask: Any) -> None:
     ran: list[int] = []
 
     @tool(approval=True)
@@ -343,7 +206,7 @@ def test_two_tabs_see_the_same_and_one_answer_counts(served: Served, new_page: A
         return "done"
 
     page = new_page(served.start(Agent(ScriptedModel(call("act", number=1), "Fine."), tools=[act])))
-    _ask(page, "go")
+    ask(page, "go")
     expect(page.locator(".question")).to_be_visible()
     other = new_page(page.url, context=page.context)
     expect(other.locator(".question")).to_be_visible()
@@ -355,7 +218,7 @@ def test_two_tabs_see_the_same_and_one_answer_counts(served: Served, new_page: A
     assert ran == [1]
 
 
-def test_a_question_survives_a_restart_of_the_server(served: Served, new_page: Any) -> None:
+def test_a_question_survives_a_restart_of_the_server(served: Any, new_page: Any, expect: Any, ask: Any) -> None:
     store = InMemoryStore()
     ran: list[int] = []
 
@@ -366,7 +229,7 @@ def test_a_question_survives_a_restart_of_the_server(served: Served, new_page: A
         return "done"
 
     page = new_page(served.start(Agent(ScriptedModel(call("act", number=7)), tools=[act], store=store)))
-    _ask(page, "go")
+    ask(page, "go")
     expect(page.locator(".question")).to_be_visible()
     served.stop()
     expect(page.locator("#connection")).to_have_attribute("data-state", "offline")
@@ -379,7 +242,9 @@ def test_a_question_survives_a_restart_of_the_server(served: Served, new_page: A
     expect(page.locator(".message.user")).to_have_count(1)
 
 
-def test_nothing_a_model_or_tool_says_becomes_part_of_the_page(served: Served, new_page: Any) -> None:
+def test_nothing_a_model_or_tool_says_becomes_part_of_the_page(
+    served: Any, new_page: Any, expect: Any, ask: Any
+) -> None:
     evil = (
         '<img src=x onerror="window.bad=1"><script>window.bad=1</script> [x](javascript:window.bad=1) '
         "![p](http://evil.example/p.png) <iframe src=http://evil.example></iframe>"
@@ -391,7 +256,7 @@ def test_nothing_a_model_or_tool_says_becomes_part_of_the_page(served: Served, n
         return evil
 
     page = new_page(served.start(Agent(ScriptedModel(call("page_text"), evil), tools=[page_text])))
-    _ask(page, evil)
+    ask(page, evil)
     expect(page.locator(".message.assistant").last).to_contain_text("<script>window.bad=1</script>")
     expect(page.get_by_role("button", name="Send")).to_be_visible()
     assert page.evaluate("window.bad") is None
@@ -400,7 +265,7 @@ def test_nothing_a_model_or_tool_says_becomes_part_of_the_page(served: Served, n
     assert links == ["http://evil.example/p.png", "http://evil.example/"]
 
 
-def test_the_keyboard_is_enough(served: Served, new_page: Any) -> None:
+def test_the_keyboard_is_enough(served: Any, new_page: Any, expect: Any) -> None:
     @tool(approval=True)
     def act(word: str) -> str:
         """Act."""
@@ -422,14 +287,14 @@ def test_the_keyboard_is_enough(served: Served, new_page: Any) -> None:
     expect(page.locator("#announce")).to_contain_text("Answer: Fine.")
 
 
-def test_every_control_has_a_name(served: Served, new_page: Any) -> None:
+def test_every_control_has_a_name(served: Any, new_page: Any, expect: Any, ask: Any) -> None:
     @tool(approval=True)
     def act(word: str, many: list[str]) -> str:
         """Act."""
         return word
 
     page = new_page(served.start(Agent(ScriptedModel(call("act", word="a", many=["x"]), "Fine."), tools=[act])))
-    _ask(page, "go")
+    ask(page, "go")
     expect(page.locator(".question")).to_be_visible()
     nameless = page.evaluate(
         """() => [...document.querySelectorAll("button, input, textarea, select, summary, [role=log], nav, aside")]
@@ -440,18 +305,17 @@ def test_every_control_has_a_name(served: Served, new_page: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone(served: Served, new_page: Any, scheme: str) -> None:
+def test_a_phone(served: Any, new_page: Any, scheme: str, expect: Any, ask: Any) -> None:
     page = new_page(
         served.start(Agent(ScriptedModel(TEXT + "\n\n" + "averylongword" * 20))),
         viewport={"width": 375, "height": 700},
         color_scheme=scheme,
         has_touch=True,
     )
-    _ask(page, "Which files are there?")
+    ask(page, "Which files are there?")
     expect(page.locator(".message.assistant strong")).to_have_text("two")
     expect(page.get_by_role("button", name="Send")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
-    _picture(page, f"phone-{scheme}")
     page.get_by_role("button", name="Sessions").click()
     expect(page.get_by_role("button", name="New session")).to_be_visible()
     page.keyboard.press("Escape")
@@ -462,14 +326,14 @@ def test_a_phone(served: Served, new_page: Any, scheme: str) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != background
 
 
-def test_a_server_with_a_token_asks_for_it(served: Served, new_page: Any) -> None:
+def test_a_server_with_a_token_asks_for_it(served: Any, new_page: Any, expect: Any, ask: Any) -> None:
     url = served.start(Agent(ScriptedModel("hello")), token="secret-token")
     page = new_page(url)
     page.get_by_label("Token of this server").fill("secret-token")
     page.keyboard.press("Enter")
     expect(page.locator("#connection")).to_have_text("connected")
     assert "secret" not in page.url
-    _ask(page, "hi")
+    ask(page, "hi")
     expect(page.locator(".message.assistant")).to_contain_text("hello")
     again = new_page(f"{url}#token=secret-token")
     expect(again.locator("#connection")).to_have_text("connected")
@@ -479,12 +343,12 @@ def test_a_server_with_a_token_asks_for_it(served: Served, new_page: Any) -> Non
     new_page.troubles.clear()
 
 
-def test_fork_from_a_message(served: Served, new_page: Any) -> None:
+def test_fork_from_a_message(served: Any, new_page: Any, expect: Any, ask: Any) -> None:
     page = new_page(served.start(Agent(ScriptedModel("first", "second", "other"))))
-    _ask(page, "one")
+    ask(page, "one")
     expect(page.locator(".message.assistant")).to_contain_text("first")
     expect(page.get_by_role("button", name="Send")).to_be_visible()
-    _ask(page, "two")
+    ask(page, "two")
     expect(page.locator(".message.assistant")).to_have_count(2)
     expect(page.get_by_role("button", name="Send")).to_be_visible()
     before = page.url
@@ -494,3 +358,26 @@ def test_fork_from_a_message(served: Served, new_page: Any) -> None:
     assert page.url != before
     expect(page.locator("#session-list button")).to_have_count(2)
     assert json.loads(page.evaluate("JSON.stringify(document.title)"))
+
+
+def test_retry_asks_again_in_a_new_session(served: Any, new_page: Any, expect: Any, ask: Any) -> None:
+    """With what was said before it, and without what came after; the old session stays as it is."""
+    model = ScriptedModel("first", "second", "another second", "another first")
+    page = new_page(served.start(Agent(model)))
+    for number, text in enumerate(("one", "two")):
+        ask(page, text)
+        expect(page.locator(".message.assistant")).to_have_count(number + 1)
+        expect(page.get_by_role("button", name="Send")).to_be_visible()
+    before = page.url
+    page.locator(".message.user").last.hover()
+    page.get_by_role("button", name="Retry").last.click()
+    expect(page.locator(".message.assistant").last).to_contain_text("another second")
+    expect(page.locator(".message.user")).to_have_text(["one", "two"])
+    assert [message.text for message in model.requests[2].messages] == ["one", "first", "two"]  # type: ignore[union-attr]
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    page.get_by_role("button", name="Retry").first.click()
+    expect(page.locator(".message.assistant .markdown")).to_have_text("another first")
+    assert [message.text for message in model.requests[3].messages] == ["one"]  # type: ignore[union-attr]
+    page.goto(before)
+    expect(page.locator(".message.assistant .markdown")).to_have_text(["first", "second"])
+    expect(page.locator("#session-list button")).to_have_count(3)
