@@ -149,6 +149,8 @@ def _take_over(core: Core, cause: BaseException | None) -> None:
     core.clock.give_up()
     core.ending = True
     core.main = core.owner.spawn(_end_instead, core, cause)
+    # The stand-in can be cancelled before its first step as well.
+    core.main.on_done.append(lambda: _ending.finish(core, cause))
 
 
 async def _end_instead(core: Core, cause: BaseException | None) -> None:

@@ -8,7 +8,7 @@
  * What it leaves out: time (a wait that is bounded may end at any moment), the store, questions, hooks one by one.
  *
  * Put a mistake back, by -D and its name, and pan must find it: ACKNOWLEDGE_ON_HAND_OVER, NO_SECOND_CANCEL_GUARD,
- * NO_TAKE_OVER, LAST_SIGNAL_WINS, SIGNAL_LEAVES_PUT_PARKED, SETTLE_FORGETS_CALLS. test_model.py does.
+ * NO_TAKE_OVER, NO_FINISH_INSTEAD, LAST_SIGNAL_WINS, SIGNAL_LEAVES_PUT_PARKED, SETTLE_FORGETS_CALLS. test_model.py does.
  */
 #include "phases.pml"
 
@@ -28,7 +28,7 @@ chan line = [2] of { byte };
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 byte phase = CREATED;
-bool began, ending, settled, finished, main_done, take_over;
+bool ending, settled, finished, main_done, take_over;
 bool stop_asked, heard_cancel, failed_once, fatal;
 bool session_busy;
 bool cancel[6];
@@ -246,13 +246,26 @@ inline start(i) {
     fi
 }
 
+inline take_over_unless_ended() {
+    if
+#ifndef NO_TAKE_OVER
+    :: !finished && !ending -> heard_cancel = true; ending = true; take_over = true
+#endif
+    :: else
+    fi
+}
+
 proctype Run() {
     mtype outcome = FINE;
     byte mine, turn;
 
     if
-    :: true -> began = true
-    :: atomic { cancel[RUN] -> cancel[RUN] = false; main_done = true }; goto gone       /* before its first step */
+    :: true
+    :: atomic { cancel[RUN] ->                          /* before its first step: nobody has ended the run yet */
+        cancel[RUN] = false;
+        main_done = true;
+        take_over_unless_ended() };
+        goto gone
     fi;
     emit(1);
     work();                                             /* on_tool, on_state, on_message */
@@ -329,6 +342,10 @@ out:
 proctype Instead() {
     if
     :: take_over -> end(INSTEAD)
+    :: atomic { take_over && cancel[INSTEAD] -> cancel[INSTEAD] = false };      /* before its own first step, too */
+#ifdef NO_FINISH_INSTEAD
+        goto gone
+#endif
     :: caller_done -> goto out
     fi;
 over:
@@ -430,14 +447,10 @@ leave:
     do
     :: main_done && !take_over && finished -> break
     :: atomic { main_done && !take_over && !finished ->
-#ifdef NO_TAKE_OVER
-        break
-#else
         if
-        :: !ending -> take_over = true
+        :: !ending -> ending = true; take_over = true
         :: else -> break
         fi
-#endif
         }
     :: atomic { cancel[CALLER] -> cancel[CALLER] = false; cancelled = true };
 #ifdef NO_SECOND_CANCEL_GUARD
@@ -445,7 +458,7 @@ leave:
 #endif
     :: atomic { !main_done && !ending && !cancel[RUN] -> cancel[RUN] = true }
     od;
-#if !defined(NO_TAKE_OVER) && !defined(NO_SECOND_CANCEL_GUARD)
+#ifndef NO_SECOND_CANCEL_GUARD
     atomic { finish() };
 #endif
 left:
@@ -467,12 +480,11 @@ left:
 
 proctype Outside() {
     byte cancels;
-    /* The task of the run itself is cancelled only once it has begun: before that nobody but the caller's exit would
-     * notice, and a caller that reads on would wait (without `began` pan finds this). */
     do
     :: !stop_asked -> stop_asked = true                 /* stop(), steering that ends the batch */
     :: cancels < 2 -> cancels++; cancel[CALLER] = true
-    :: cancels < 2 && began -> cancels++; cancel[RUN] = !main_done
+    :: cancels < 2 -> cancels++; cancel[RUN] = !main_done
+    :: cancels < 2 && take_over -> cancels++; cancel[INSTEAD] = true
     :: break
     od
 }

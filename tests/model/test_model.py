@@ -62,7 +62,8 @@ def test_r08_r23_r24_r87_model_never_runs_ahead_never_hangs_and_ends_once(tmp_pa
     [
         ("ACKNOWLEDGE_ON_HAND_OVER", "passed==produced"),
         ("NO_SECOND_CANCEL_GUARD", "assertion violated"),
-        ("NO_TAKE_OVER", "assertion violated"),
+        ("NO_TAKE_OVER", "invalid end state"),
+        ("NO_FINISH_INSTEAD", "invalid end state"),
         ("LAST_SIGNAL_WINS", "signals==1"),
         ("SIGNAL_LEAVES_PUT_PARKED", "invalid end state"),
         ("SETTLE_FORGETS_CALLS", "answers[0]"),
