@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .events import Event
     from .models import ModelResponse
 
-__all__ = ["Assembly"]
+__all__ = ["Assembly", "settled_parts"]
 
 
 class _Piece:
@@ -386,6 +386,10 @@ class Assembly:
                 MessageCompleted, message=message, stop_reason="error", interrupted=True, superseded=True
             )
 
+    def parts_so_far(self) -> list[AssistantPart]:
+        """What has arrived, put together."""
+        return self._parts()
+
     def _parts(self) -> list[AssistantPart]:
         parts: list[AssistantPart] = []
         for piece in self._pieces:
@@ -400,6 +404,11 @@ class Assembly:
             else:
                 parts.append(ToolCallPart(call=_parsed(piece.call_id, piece.name, text), extra=piece.extra))
         return parts
+
+
+def settled_parts(parts: Sequence[AssistantPart], message_id: str) -> tuple[AssistantPart, ...]:
+    """The parts that a message of a response with these parts has."""
+    return _with_unique_ids([_cleaned(part) for part in parts], message_id)
 
 
 def _merged(old: Any, new: Any) -> Any:

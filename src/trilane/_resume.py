@@ -16,7 +16,7 @@ from .errors import SessionError
 from .events import TurnStarted
 from .messages import Approval, AssistantMessage, ToolResult
 from .stores import MessageHidden
-from .tools import Tool, render_result
+from .tools import render_result
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -109,13 +109,7 @@ def _may_run_again(run: CallRun, attempts: int, was_unsafe: bool) -> bool:
         return True
     if tool is not None and tool.reconcile is not None:
         # It gets the arguments of the call and says what became of it; running it twice does no harm.
-        run.tool = Tool.from_function(
-            tool.reconcile,
-            name=tool.name,
-            effect="idempotent",
-            timeout=tool.timeout,
-            max_result_chars=tool.max_result_chars,
-        )
+        run.tool = tool.reconciling()
         return True
     text = f"Tool {run.call.name} was interrupted, effect unknown. It was not run again; check before you repeat it."
     run.finish(ToolResult(call_id=run.call.id, content=text, outcome="interrupted"))

@@ -120,7 +120,7 @@ class RunStream(Generic[Oc]):
         queue.enable_acknowledgements()
         if self._setup.parent is None:  # plugins may have changed since the stream was made; a child's are its parent's
             self._setup.hooks = self._setup.plugins.compile()
-        core = Core(self._setup, owner, queue)
+        core = self._setup.core_type(self._setup, owner, queue)
         core.on_finish.append(release)
         if queues is not None:
             queues.input.on_put = _Inlet(core)

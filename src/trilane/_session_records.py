@@ -28,6 +28,7 @@ __all__ = [
     "QuestionClosed",
     "QuestionStored",
     "RunEnded",
+    "RunTape",
     "SessionRecord",
     "ViewReplaced",
     "record_from_json",
@@ -134,6 +135,19 @@ class RunEnded(Record):
     turns: int = 0
 
 
+class RunTape(Record):
+    """What happened in a run beside its messages, as far as a replay needs it: hooks called, requests, raw replies.
+
+    Written only by runs that are `replayable`, with whatever they store next; models never see it. `entries` are lists
+    whose first item says what they are; see `trilane.replay`.
+    """
+
+    kind: Literal["run_tape"] = "run_tape"
+    version: int = 1
+    run_id: str
+    entries: tuple[JsonValue, ...] = ()
+
+
 KnownRecord: TypeAlias = Union[  # noqa: UP007  (pydantic needs the discriminator on a Union)
     MessageStored,
     CallStarted,
@@ -144,6 +158,7 @@ KnownRecord: TypeAlias = Union[  # noqa: UP007  (pydantic needs the discriminato
     QuestionStored,
     QuestionClosed,
     RunEnded,
+    RunTape,
 ]
 """The records of this version."""
 
@@ -245,5 +260,6 @@ _KINDS = frozenset(
         "question",
         "question_closed",
         "run_ended",
+        "run_tape",
     }
 )

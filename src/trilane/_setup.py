@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from ._core import Core
     from ._dispatch import Breaker
     from ._questions import QuestionDesk
-    from ._tasks import Clock
-    from .channels import RuntimeQueues
+    from ._tasks import Clock, TaskOwner
+    from .channels import AgentEventQueue, RuntimeQueues
     from .config import Limits, ModelSettings
     from .context import RunContext
-    from .events import Question
+    from .events import Event, Question
     from .messages import UserMessage
     from .models import Model
     from .output import Output
@@ -37,6 +37,7 @@ class RunSetup:
         "answer",
         "breaker",
         "caller",
+        "core_type",
         "deps",
         "desk",
         "grace_seconds",
@@ -67,6 +68,7 @@ class RunSetup:
     answer: Callable[[Question], Awaitable[JsonValue]] | None
     breaker: Breaker
     caller: tuple[Clock, str] | None  # of a child run: the clock and the id of the call that it is
+    core_type: Callable[[RunSetup, TaskOwner, AgentEventQueue[Event]], Core]
     deps: Any
     desk: QuestionDesk
     grace_seconds: float

@@ -52,6 +52,8 @@ class StoredPoint:
             if record.known is None:
                 return
             record = record.known
+        if record.kind == "run_tape":
+            return
         if record.kind == "run_ended":
             self.status = record.status
             return

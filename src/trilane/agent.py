@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, cast, overload
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from .channels import RuntimeQueues
     from .plugins import CompiledHooks
+    from .replay import Aspect, Replay
 
 __all__ = ["Agent", "Answerer", "RunOptions"]
 
@@ -70,6 +71,7 @@ class RunOptions(TypedDict, total=False):
         answer: Answers questions in the process.
         queues: The run's three lanes, to record or feed them.
         trace_plugins: Keep in `result.ledger.changes` what plugins change, from what to what.
+        replayable: Store with the session what `replay` compares beside its messages.
     """
 
     session: str | None
@@ -82,6 +84,7 @@ class RunOptions(TypedDict, total=False):
     metadata: Mapping[str, JsonValue]
     answer: Answerer
     queues: RuntimeQueues
+    replayable: bool
     trace_plugins: bool
 
 
@@ -109,6 +112,7 @@ class Agent(Generic[D, O]):
         disabled_plugins: Names of plugins that are not to be loaded.
         strict_plugins: Raise for plugins that fail to load, instead of listing them as failed.
         trace_plugins: Keep in `result.ledger.changes` what plugins change; for a run, give it as an option.
+        replayable: Store with each session what `replay` compares beside its messages; for a run, give it as an option.
 
     Raises:
         ConfigError: something of this cannot be used; the message says what and what to do.
@@ -134,6 +138,7 @@ class Agent(Generic[D, O]):
         disabled_plugins: Sequence[str] = (),
         strict_plugins: bool = False,
         trace_plugins: bool = False,
+        replayable: bool = False,
     ) -> None:
         if tool_concurrency < 1:
             raise ConfigError(f"tool_concurrency is {tool_concurrency}; at least 1 tool must be able to run")
@@ -154,6 +159,7 @@ class Agent(Generic[D, O]):
         self._hook_timeout = float(hook_timeout)
         self._grace_seconds = float(grace_seconds)
         self._trace_plugins = trace_plugins
+        self._replayable = replayable
         self._streams: weakref.WeakValueDictionary[str, RunStream[Any]] = weakref.WeakValueDictionary()
         self.plugins = PluginManager(
             plugins, disabled=disabled_plugins, strict=strict_plugins, active=partial(_active_sessions, self._streams)
@@ -377,6 +383,37 @@ class Agent(Generic[D, O]):
         finally:
             release()
 
+    async def replay(
+        self,
+        session: str,
+        /,
+        *,
+        run_id: str = "",
+        ignore: Collection[Aspect] = (),
+        deps: D = cast("Any", None),
+        **options: Unpack[RunOptions],
+    ) -> Replay:
+        """Run the stored runs of a session again, offline, and report the first thing that is not as it was.
+
+        The model answers what is stored and no tool runs: its stored result is taken. Everything else is today's: this
+        agent's plugins, tools, instructions and options. The session itself is only read. Runs that were `replayable`
+        are compared in everything; of others what follows from the history.
+
+        Args:
+            session: Its id.
+            run_id: One run of it, or the beginning of its id; all of them without it.
+            ignore: What is not to be compared.
+            deps: What tools and plugins depend on.
+            options: Options that the runs had, where they matter.
+
+        Raises:
+            SessionError: there is no such session or run.
+        """
+        from ._replaying import replay_session
+
+        given: dict[str, Any] = {**options, "deps": deps}
+        return await replay_session(self._setup, self.store, session, run_id=run_id, ignore=ignore, options=given)
+
     # ---- while runs are active ---------------------------------------------------------------------------------------
 
     def active(self, session: str) -> RunStream[Any] | None:
@@ -462,6 +499,7 @@ class Agent(Generic[D, O]):
         setup.answer = get("answer") or self._answer
         setup.breaker = self._breaker
         setup.caller = None
+        setup.core_type = _recording_core() if get("replayable", self._replayable) else Core
         setup.deps = get("deps")
         setup.desk = self._desk
         setup.grace_seconds = self._grace_seconds
@@ -502,6 +540,12 @@ class Agent(Generic[D, O]):
             "an Agent has live parts (plugins, store, questions) and cannot be copied or pickled; make another one "
             "with the same arguments"
         )
+
+
+def _recording_core() -> type[Core]:
+    from ._tape import RecordingCore
+
+    return RecordingCore
 
 
 def _active_sessions(streams: Mapping[str, RunStream[Any]]) -> list[str]:

@@ -40,6 +40,7 @@ DOCUMENTED = [
     "models",
     "plugins",
     "providers",
+    "replay",
     "result",
     "sessions",
     "stores",

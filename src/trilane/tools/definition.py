@@ -227,6 +227,22 @@ class Tool:
             args.append(named.pop(name, default))
         return self.function(*args, **named)
 
+    def reconciling(self) -> Tool:
+        """The tool that is called instead for an interrupted call, where this one has a `reconcile` function.
+
+        Raises:
+            ToolDefinitionError: it has none.
+        """
+        if self.reconcile is None:
+            raise ToolDefinitionError(f"Tool {self.name!r} has no reconcile function.")
+        return Tool.from_function(
+            self.reconcile,
+            name=self.name,
+            effect="idempotent",
+            timeout=self.timeout,
+            max_result_chars=self.max_result_chars,
+        )
+
     _arguments: Arguments
     _given: tuple[str, Any, dict[str, Any]]
     _positional: tuple[tuple[str, Any], ...]

@@ -1,0 +1,507 @@
+"""`agent.replay`: stored runs again, offline, through today's plugins; the first thing that is not as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from trilane import Agent, InMemoryStore, Limits, Tool, ToolContext, hookimpl, tool
+from trilane.decisions import Ask, CompactedHistory, Replace, RetryModel, Rewrite, SendBack, UseResult
+from trilane.errors import ModelError, SessionError, ToolError
+from trilane.events import ToolStarted
+from trilane.messages import ImagePart, TextPart, ToolCall, ToolResult, UserMessage
+from trilane.models import ModelRequest, ModelResponse
+from trilane.replay import Difference, Replay
+from trilane.sessions import fork_session
+from trilane.testing import ScriptedModel, Step, call
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+ran: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    ran.clear()
+
+
+@tool(effect="read")
+def look(place: str) -> str:
+    """Look somewhere."""
+    ran.append(place)
+    return f"a ship at {place}"
+
+
+@tool
+def break_it() -> str:
+    """Break."""
+    ran.append("broken")
+    raise ToolError("it is broken")
+
+
+class Unreachable:
+    """A model that must not be called."""
+
+    name = "unreachable"
+
+    async def call(self, request: ModelRequest, emit: Any) -> ModelResponse:
+        raise AssertionError("a replay asked a model")
+
+
+async def recorded(
+    script: Sequence[Any], *, tools: Sequence[Any] = (look, break_it), plugins: Sequence[Any] = (), **options: Any
+) -> InMemoryStore:
+    """A store with a session `s` of one replayable run."""
+    store = InMemoryStore()
+    agent = Agent(ScriptedModel(*script), tools=tools, plugins=plugins, store=store, replayable=True)
+    try:
+        await agent.run("Where is the ship?", session="s", **options)
+    except Exception:
+        assert (await store.load("s")).records[-1].kind == "run_ended"
+    ran.clear()
+    return store
+
+
+async def replay(
+    store: Any, *, tools: Sequence[Any] = (look, break_it), plugins: Sequence[Any] = (), **options: Any
+) -> Replay:
+    before = await store.load("s")
+    found = await Agent(Unreachable(), tools=tools, plugins=plugins, store=store).replay("s", **options)
+    assert await store.load("s") == before, "a replay only reads"
+    assert ran == []
+    return found
+
+
+def named(name: str, **hooks: Any) -> Any:
+    """A plugin of that name with these hooks."""
+    return type(name, (), {"name": name, **{hook: hookimpl(function) for hook, function in hooks.items()}})()
+
+
+def first(found: Replay) -> Difference:
+    assert found.difference is not None
+    return found.difference
+
+
+SCRIPT = (call("look", call_id="c1", place="sea"), "A ship.")
+
+
+# ---- nothing has changed ---------------------------------------------------------------------------------------------
+
+
+def all_hooks() -> Any:
+    """A plugin that changes something wherever it can."""
+
+    async def around_tool(self: Any, run: Any, call: Any, call_next: Any) -> Any:
+        result = await call_next()
+        return result.replace(content=f"around({result.content})")
+
+    async def around_model(self: Any, run: Any, request: Any, call_next: Any) -> Any:
+        response = await call_next(request.with_context("be brief"))
+        return response if response.parts is None else response.replace(extra={"seen": True})
+
+    return named(
+        "busy",
+        on_message=lambda self, run, message: message.replace(
+            parts=(*message.parts, TextPart(text=f"({len(message.parts)})"))
+        ),
+        on_model_request=lambda self, run, request: request.replace(instructions=f"turn {request.turn}"),
+        around_model=around_model,
+        on_delta=lambda self, run, delta, final: delta.replace(text=delta.text.upper()),
+        after_model=lambda self, run, response: response.replace(model="mine"),
+        decide_tool=lambda self, run, call: Rewrite(arguments={**call.arguments, "place": "lake"}),
+        around_tool=around_tool,
+        after_tool=lambda self, run, call, result: result.replace(content=f"after({result.content})"),
+        on_answer=lambda self, run, message, output: Replace(output=f"{output}!") if "!" not in output else None,
+        before_run=lambda self, run: None,
+        before_turn=lambda self, run, turn: None,
+        before_tool=lambda self, run, call: None,
+        after_turn=lambda self, run, turn, message: None,
+        after_run=lambda self, run, result: None,
+        on_success=lambda self, run, result: None,
+        on_event=lambda self, run, notification: None,
+        close_run=lambda self, run, status: None,
+    )
+
+
+@pytest.mark.parametrize("plugins", [0, 1], ids=["bare", "busy"])
+async def test_a_run_is_as_it_was(plugins: int) -> None:
+    store = await recorded(SCRIPT, plugins=[all_hooks()] * plugins)
+    found = await replay(store, plugins=[all_hooks()] * plugins)
+    assert found.difference is None
+    (run,) = found.runs
+    assert (run.status, run.compared[0], run.count > 10) == ("completed", "hooks", True)
+
+
+async def test_a_run_that_was_watched_is_as_it_was() -> None:
+    store = InMemoryStore()
+    agent = Agent(ScriptedModel(*SCRIPT), tools=[look], plugins=[all_hooks()], store=store, replayable=True)
+    async with agent.stream("Where?", session="s") as run:
+        texts = [event.text async for event in run if event.type == "text_delta"]
+    assert "".join(texts) == "A SHIP."
+    ran.clear()
+    assert (await replay(store, plugins=[all_hooks()], tools=[look])).difference is None
+    loud = named("loud", on_delta=lambda self, run, delta, final: delta.replace(text=delta.text.replace("s", "$")))
+    found = first(await replay(store, plugins=[all_hooks(), loud], tools=[look], ignore=["hooks"]))
+    assert (found.aspect, found.was, found.now) == ("events", {"shown": "A SHIP."}, {"shown": "A $HIP."})
+
+
+async def test_every_run_of_a_session_with_steering_and_history() -> None:
+    store = InMemoryStore()
+    model = ScriptedModel("One.", *SCRIPT, "Two.", "Three.", "Four.")
+    agent = Agent(model, tools=[look], plugins=[all_hooks()], store=store, replayable=True)
+    given = (UserMessage(id="u0", parts=(TextPart(text="Long ago"), ImagePart(data="aGk="))),)
+    await agent.run("First", session="s", history=given)
+    async with agent.stream("Second", session="s") as run:
+        async for event in run:
+            if isinstance(event, ToolStarted):
+                run.steer("faster")
+                run.follow_up("and then?")
+    await agent.run("Third", session="s")
+    ran.clear()
+    found = await replay(store, plugins=[all_hooks()], tools=[look])
+    assert found.difference is None
+    assert [one.status for one in found.runs] == ["completed"] * 3
+    only = await replay(store, plugins=[all_hooks()], tools=[look], run_id=found.runs[1].run_id[:6])
+    assert [one.run_id for one in only.runs] == [found.runs[1].run_id]
+
+
+async def test_errors_retries_answers_sent_back_and_compactions() -> None:
+    def plugin() -> Any:
+        tries: list[str] = []
+
+        def send_back(self: Any, run: Any, message: Any, output: str) -> Any:
+            return SendBack(feedback="longer") if output == "No." else None
+
+        def compact(self: Any, run: Any) -> Any:
+            tries.append("compact")
+            if len(tries) == 1 and run.turn == 1:
+                return CompactedHistory(messages=tuple(run.history)[:1], reason="short")
+            return None
+
+        return named(
+            "again",
+            on_model_error=lambda self, run, request, error: RetryModel(after_seconds=0),
+            on_answer=send_back,
+            on_compact=compact,
+        )
+
+    script = (Step("half", error=ModelError("busy", model="m", retryable=True)), *SCRIPT[:1], "No.", "", "Yes, a ship.")
+    store = await recorded(script, plugins=[plugin()])
+    found = await replay(store, plugins=[plugin()])
+    assert found.difference is None
+    assert found.runs[0].status == "completed"
+
+
+async def test_a_failed_run_is_as_it_was() -> None:
+    store = await recorded([call("look", place="sea"), ModelError("no more", model="m")])
+    found = await replay(store)
+    assert (found.difference, found.runs[0].status) == (None, "failed")
+
+
+async def test_a_tool_that_fails_its_run_fails_it_again() -> None:
+    strict = Tool.from_function(break_it, on_error="raise")
+    store = await recorded([call("break_it")], tools=[strict])
+    found = await replay(store, tools=[strict])
+    assert (found.difference, found.runs[0].status) == (None, "failed")
+
+
+async def test_a_limit_is_reached_again() -> None:
+    store = await recorded([call("look", place="sea")] * 3, limits=Limits(turns=2))
+    found = await replay(store)
+    assert (found.difference, found.runs[0].status) == (None, "failed")
+
+
+async def test_replies_come_again_without_anybody_to_ask() -> None:
+    asking = Tool.from_function(look, approval=True)
+    outside = Tool.external(name="place", parameters={"type": "object"})
+    replies = {"approval": {"approve": True, "arguments": {"place": "bay"}}, "external_tool": "here"}
+
+    async def answer(question: Any) -> Any:
+        return replies[question.kind]
+
+    async def ask(context: ToolContext[Any]) -> str:
+        ran.append("asked")
+        return await context.ask("Which?")
+
+    replies["question"] = "that one"
+    script = [[call("look", place="sea"), call("place"), call("ask")], "Fine."]
+    tools = [asking, outside, Tool.from_function(ask)]
+    store = await recorded(script, tools=tools, answer=answer)
+    assert (await replay(store, tools=tools)).difference is None
+
+
+async def test_nobody_could_answer() -> None:
+    asking = Tool.from_function(look, approval=True)
+    store = await recorded([call("look", place="sea"), "Fine."], tools=[asking])
+    assert (await replay(store, tools=[asking])).difference is None
+
+
+async def test_parallel_calls_may_end_in_any_order() -> None:
+    done = {name: anyio.Event() for name in "ab"}
+
+    async def slow(name: str) -> str:
+        if name == "a":
+            await done["b"].wait()
+        done[name].set()
+        return name
+
+    recorder = named("w", before_tool=lambda self, run, call: None, after_tool=lambda self, run, call, result: None)
+    tools = [Tool.from_function(slow, effect="read")]
+    store = await recorded([[call("slow", name="a"), call("slow", name="b")], "Fine."], tools=tools, plugins=[recorder])
+    assert (await replay(store, tools=tools, plugins=[recorder])).difference is None
+
+
+# ---- something has changed -------------------------------------------------------------------------------------------
+
+
+async def test_a_plugin_that_alters_arguments_is_the_first_difference_by_name() -> None:
+    def plugin(place: str) -> Any:
+        def decide(self: Any, run: Any, call: ToolCall) -> Any:
+            return Rewrite(arguments={"place": place})
+
+        return named("cartographer", decide_tool=decide)
+
+    store = await recorded(SCRIPT, plugins=[plugin("lake")])
+    assert (await replay(store, plugins=[plugin("lake")])).difference is None
+    assert first(await replay(store, plugins=[plugin("pond")])) == Difference(
+        aspect="arguments",
+        where="turn 1, tool look",
+        was={"arguments": {"place": "lake"}},
+        now={"arguments": {"place": "pond"}},
+        plugins=("cartographer",),
+    )
+
+
+async def test_a_plugin_that_is_new_alters_arguments() -> None:
+    store = await recorded(SCRIPT)
+    meddler = named("meddler", decide_tool=lambda self, run, call: Rewrite(arguments={"place": "pond"}))
+    found = first(await replay(store, plugins=[meddler]))
+    assert (found.aspect, found.where, found.was, found.plugins) == ("hooks", "turn 1", None, ("meddler",))
+    assert found.now == {"hook": "decide_tool", "plugin": "meddler"}
+    found = first(await replay(store, plugins=[meddler], ignore=["hooks"]))
+    assert (found.aspect, found.plugins) == ("arguments", ("meddler",))
+    assert (found.was, found.now) == ({"arguments": {"place": "sea"}}, {"arguments": {"place": "pond"}})
+
+
+async def test_a_plugin_that_is_gone() -> None:
+    watcher = named("watcher", before_turn=lambda self, run, turn: None)
+    found = first(await replay(await recorded(SCRIPT, plugins=[watcher])))
+    assert (found.aspect, found.was, found.now) == ("hooks", {"hook": "before_turn", "plugin": "watcher"}, None)
+
+
+async def test_the_order_of_hooks() -> None:
+    one, two = (named(name, before_turn=lambda self, run, turn: None) for name in ("one", "two"))
+    found = first(await replay(await recorded(SCRIPT, plugins=[one, two]), plugins=[two, one]))
+    assert (found.aspect, set(found.plugins)) == ("hooks", {"one", "two"}) or found.plugins in (("one",), ("two",))
+    assert found.where == "before the first answer"
+
+
+async def test_a_request() -> None:
+    store = await recorded(SCRIPT)
+    adding = named("adding", on_model_request=lambda self, run, request: request.with_context("Hurry."))
+    found = first(await replay(store, plugins=[adding], ignore=["hooks"]))
+    assert (found.aspect, found.where, found.plugins) == ("requests", "the request of turn 1", ("adding",))
+    assert (found.was, found.now) == ({"context": []}, {"context": ["Hurry."]})
+    found = first(await replay(store, instructions="Be brief."))
+    assert (found.aspect, found.was, found.now) == ("requests", {"instructions": ""}, {"instructions": "Be brief."})
+
+
+async def test_messages_of_a_request() -> None:
+    trimming = named(
+        "trimming", on_model_request=lambda self, run, request: request.replace(messages=request.messages[-1:])
+    )
+    store = await recorded(SCRIPT)
+    found = first(await replay(store, plugins=[trimming], ignore=["hooks"]))
+    assert (found.aspect, found.where) == ("requests", "the request of turn 2")
+    assert found.now == {"messages": {"first": 0, "last": 1, "of": 3, "instead": []}}
+
+
+async def test_a_result_and_the_message_that_is_kept() -> None:
+    store = await recorded(SCRIPT)
+    cutting = named("cutting", after_tool=lambda self, run, call, result: result.replace(content="…"))
+    found = first(await replay(store, plugins=[cutting], ignore=["hooks"]))
+    assert (found.aspect, found.where, found.plugins) == ("results", "turn 1, tool look", ("cutting",))
+    assert (found.was, found.now) == ({"result": {"content": "a ship at sea"}}, {"result": {"content": "…"}})
+    rude = named("rude", after_model=lambda self, run, response: response.replace(extra="rude"))
+    found = first(await replay(store, plugins=[rude], ignore=["hooks"]))
+    assert (found.aspect, found.plugins) == ("messages", ("rude",))
+
+
+async def test_a_tool_that_is_gone_and_one_whose_arguments_are_others() -> None:
+    @tool(effect="read")
+    def look(where: str) -> str:
+        return where
+
+    store = await recorded(SCRIPT)
+    found = first(await replay(store, tools=[break_it]))
+    assert found.aspect == "requests"  # it is not offered any more
+    for tools in ([break_it], [look]):
+        found = first(await replay(store, tools=tools, ignore=["requests"]))
+        assert (found.aspect, found.where) == ("arguments", "turn 1, tool look")
+        assert isinstance(found.now, dict), "it has an error as its result at once"
+
+
+async def test_a_call_that_is_answered_without_its_tool() -> None:
+    store = await recorded(SCRIPT)
+    caching = named(
+        "caching", decide_tool=lambda self, run, call: UseResult(result=ToolResult(call_id=call.id, content="cached"))
+    )
+    found = first(await replay(store, plugins=[caching], ignore=["hooks"]))
+    assert (found.aspect, found.plugins) == ("arguments", ("caching",))
+    assert found.now == {"tool": "look", "result": {"call_id": "c1", "content": "cached"}}
+
+
+async def test_a_question_that_is_new() -> None:
+    store = await recorded(SCRIPT)
+    asking = named("asking", decide_tool=lambda self, run, call: Ask(prompt="Really?"))
+    found = first(await replay(store, plugins=[asking], ignore=["hooks", "arguments"]))
+    assert (found.aspect, found.where) == ("results", "turn 1, tool look")
+
+
+async def test_a_plugin_that_fails_today() -> None:
+    def fail(self: Any, run: Any, turn: int) -> None:
+        raise ValueError("no")
+
+    quiet = named("p", before_turn=lambda self, run, turn: None)
+    store = await recorded(SCRIPT, plugins=[quiet])
+    found = first(await replay(store, plugins=[named("p", before_turn=fail)]))
+    assert (found.aspect, found.plugins) == ("events", ("p",))
+    assert found.where == "before the first answer"
+
+
+# ---- what is stored of a run -----------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_was_not_recorded_is_compared_by_its_history() -> None:
+    store = InMemoryStore()
+    agent = Agent(ScriptedModel(*SCRIPT, "More."), tools=[look], store=store)
+    async with agent.stream("Where?", session="s") as run:
+        async for event in run:
+            if isinstance(event, ToolStarted):
+                run.follow_up("More?")
+    ran.clear()
+    found = await replay(store)
+    assert found.difference is None
+    assert found.runs[0].compared == ("results", "messages", "endings")
+    cutting = named("cutting", after_tool=lambda self, run, call, result: result.replace(content="…"))
+    difference = first(await replay(store, plugins=[cutting]))
+    assert (difference.aspect, difference.plugins) == ("results", ("cutting",))
+
+
+async def test_steering_that_superseded_calls_without_a_recording() -> None:
+    store = InMemoryStore()
+    serial = Tool.from_function(look, parallel=False)
+    model = ScriptedModel([call("look", place="a"), call("look", place="b")], "Stopped.")
+    agent = Agent(model, tools=[serial], store=store)
+    async with agent.stream("Where?", session="s") as run:
+        async for event in run:
+            if isinstance(event, ToolStarted) and event.call.arguments["place"] == "b":
+                run.steer("Stop.")
+    outcomes = [one.result.outcome for one in (await store.load("s")).records if one.kind == "call_finished"]
+    assert outcomes == ["superseded", "superseded"]
+    ran.clear()
+    assert (await replay(store, tools=[serial])).difference is None
+
+
+async def test_a_run_that_was_cut_off_is_compared_as_far_as_it_got() -> None:
+    store = await recorded([*SCRIPT[:1], call("look", place="bay"), "A ship."], plugins=[all_hooks()])
+    whole = (await store.load("s")).records
+    for count in range(1, len(whole)):
+        part = InMemoryStore()
+        part.append_now("s", whole[:count], expected_version=0)
+        found = await replay(part, plugins=[all_hooks()])
+        assert found.difference is None, count
+    meddler = named("meddler", decide_tool=lambda self, run, call: Rewrite(arguments={"place": "pond"}))
+    assert first(await replay(part, plugins=[all_hooks(), meddler])).plugins == ("meddler",)
+
+
+async def test_a_resumed_run_is_as_it_was() -> None:
+    store = InMemoryStore()
+    started = anyio.Event()
+
+    async def wait(place: str) -> str:
+        """Look somewhere."""
+        started.set()
+        if place == "sea":
+            await anyio.sleep_forever()
+        return place
+
+    again = Tool.from_function(wait, effect="read")
+    agent = Agent(ScriptedModel(call("wait", place="sea")), tools=[again], store=store, replayable=True)
+    async with agent.stream("Where?", session="s") as run:
+        async for event in run:
+            if isinstance(event, ToolStarted):
+                break
+    other = Tool.from_function(look, name="wait", effect="read")
+    store2 = InMemoryStore()
+    cut = [one for one in (await store.load("s")).records if one.kind not in ("call_finished", "run_ended")]
+    store2.append_now("s", cut, expected_version=0)
+    store2.reload_now("s")
+    resuming = Agent(ScriptedModel("There."), tools=[other], store=store2, replayable=True)
+    async with resuming.resume("s") as stream:
+        await stream.wait()
+    ran.clear()
+    found = await replay(store2, tools=[other])
+    assert found.difference is None
+    assert [one.status for one in found.runs] == ["", "completed"]
+
+
+async def test_a_cancelled_run_is_compared_up_to_its_stop() -> None:
+    store = InMemoryStore()
+    agent = Agent(ScriptedModel(*SCRIPT), tools=[look], plugins=[all_hooks()], store=store, replayable=True)
+    async with agent.stream("Where?", session="s") as run:
+        async for event in run:
+            if event.type == "turn_started" and event.turn == 2:
+                run.stop("enough")
+                break
+    ran.clear()
+    found = await replay(store, plugins=[all_hooks()], tools=[look])
+    assert (found.difference, found.runs[0].status) == (None, "cancelled")
+
+
+async def test_a_fork_is_replayed_on_its_own() -> None:
+    store = InMemoryStore()
+    agent = Agent(ScriptedModel(*SCRIPT, "B."), tools=[look], store=store, replayable=True)
+    await agent.run("One", session="s")
+    whole = (await store.load("s")).records
+    first_answer = next(one for one in whole if one.kind == "message" and one.message.kind == "assistant")
+    await fork_session(store, "s", "f", at_message=first_answer.message.id)
+    await agent.run("Other", session="f")
+    ran.clear()
+    found = await Agent(Unreachable(), tools=[look], store=store).replay("f")
+    assert found.difference is None
+    assert [one.status for one in found.runs] == ["", "completed"]
+
+
+async def test_there_is_nothing_to_replay() -> None:
+    store = await recorded(SCRIPT)
+    agent = Agent(Unreachable(), store=store)
+    with pytest.raises(SessionError, match="session 'x' has no run; nothing was said in it yet"):
+        await agent.replay("x")
+    with pytest.raises(SessionError, match="has no run 'zzz'; its last runs are"):
+        await agent.replay("s", run_id="zzz")
+
+
+async def test_what_stands_in_the_history_is_not_stored_twice() -> None:
+    long = "whale " * 20_000
+    huge = Tool.from_function(lambda: long, name="huge", effect="read", max_result_chars=None)
+    store = await recorded([call("huge"), Step(long), "unused"], tools=[huge], plugins=[])
+    tapes = [one for one in (await store.load("s")).records if one.kind == "run_tape"]
+    assert sum(len(one.to_json()) for one in tapes) < 2000
+    assert len(tapes) == 4  # with the request, each answer, and the end
+
+
+async def test_other_runs_store_nothing_more() -> None:
+    store = InMemoryStore()
+    await Agent(ScriptedModel(*SCRIPT), tools=[look], store=store).run("Where?", session="s")
+    kinds = [one.kind for one in (await store.load("s")).records]
+    assert kinds == ["message", "message", "call_started", "call_finished", "message", "run_ended"]
