@@ -22,7 +22,6 @@ _found: dict[str, Scenario] = {}
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType(_found)
 
 _NO_EVENTS = frozenset(EVENT_FAULTS)
-_NO_HANDLE = frozenset({"close_elsewhere", "stop", "suspend", "hang_close"})
 
 
 def scenario(name: str, *needs: str, **options: Any) -> Callable[[Callable[[Stage], Play]], Callable[[Stage], Play]]:
@@ -32,8 +31,6 @@ def scenario(name: str, *needs: str, **options: Any) -> Callable[[Callable[[Stag
         skip = frozenset(options.pop("skip", ()))
         if options.get("mode") in ("run", "sink"):
             skip |= _NO_EVENTS
-        if options.get("mode") == "run":
-            skip |= _NO_HANDLE
         if options.get("mode") != "runtime":
             skip |= {"drop"}
         _found[name] = Scenario(name=name, play=play, needs=frozenset(needs), skip=skip, **options)

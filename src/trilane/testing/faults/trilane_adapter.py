@@ -276,20 +276,32 @@ class TrilaneSubject:
 
     # ---- from another task -----------------------------------------------------------------------------------------
 
+    def _handle(self) -> Any:
+        """The stream of the run, as another task finds it; a caller of `agent.run` has none itself."""
+        if self.run is None:
+            run = self.agent.active(SESSION)
+            if run is not None and self.scenario.mode == "run":
+                self._hold(run)
+            return run
+        return self.run
+
     async def close(self) -> None:
         """End the run from another task."""
-        if self.run is not None:
-            await self.run.close()
+        run = self._handle()
+        if run is not None:
+            await run.close()
 
     def stop(self) -> None:
         """Ask the run to end at the next boundary."""
-        if self.run is not None:
-            self.run.stop("stopped by the harness")
+        run = self._handle()
+        if run is not None:
+            run.stop("stopped by the harness")
 
     async def suspend(self) -> None:
         """End the run so that another process can go on with it."""
-        if self.run is not None:
-            await self.run.suspend()
+        run = self._handle()
+        if run is not None:
+            await run.suspend()
 
     # ---- afterwards ------------------------------------------------------------------------------------------------
 
