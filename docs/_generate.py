@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import _providers
+
 import trilane
 from trilane import config, errors, events
 from trilane.hookspecs import HOOKS, HookInfo, HookSpecs
@@ -260,6 +262,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "error-tree": error_tree,
     "limits-table": limits_table,
     "alias-table": alias_table,
+    "provider-table": _providers.provider_table,
+    "preset-table": _providers.preset_table,
 }
 
 
