@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--pace", type=float, default=1.0, help="seconds the event agent takes over a call")
     options = parser.parse_args()
     model: Model | str = options.model or DeskModel(pace_seconds=options.pace / 20)
-    web = make_site(model, split=not options.together, pace_seconds=options.pace)
+    web = make_site(model, split=not options.together, pause=lambda: asyncio.sleep(options.pace))
     with listen("127.0.0.1", options.port, protected=False) as listener:
         where = f"http://127.0.0.1:{listener.getsockname()[1]}"
         print(f"the queues: {where}/queues/    the chat page of every server: {where}/", flush=True)

@@ -7,12 +7,15 @@ compare, with the tools themselves. Clients cannot tell which one they talk to.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 
 from trilane import Agent, Model, QueueClosed, RuntimeQueues, Tool, ToolCall, ToolError, ToolResult, tool
 from trilane.tools import as_tool, error_result, render_result
 
-__all__ = ["TOOLS", "EventAgent", "book_seat", "chat_agent", "find_trains", "weather"]
+__all__ = ["TOOLS", "EventAgent", "Pause", "book_seat", "chat_agent", "find_trains", "weather"]
+
+Pause = Callable[[], Awaitable[None]]
 
 INSTRUCTIONS = "You work at the counter of a railway station. Be brief."
 
@@ -83,12 +86,12 @@ class EventAgent:
 
     Args:
         tools: What it can execute.
-        pace_seconds: How long it takes at least over each call, so that a person can watch.
+        pause: Awaited before each call is executed and before the next one is taken, so that a person can watch.
     """
 
-    def __init__(self, tools: tuple[Tool, ...] = TOOLS, *, pace_seconds: float = 0.0) -> None:
+    def __init__(self, tools: tuple[Tool, ...] = TOOLS, *, pause: Pause | None = None) -> None:
         self._tools = {known.name: known for known in tools}
-        self._pace_seconds = pace_seconds
+        self._pause = pause
 
     async def __call__(self, queues: RuntimeQueues) -> None:
         """Serve one run, until it ends."""
@@ -99,8 +102,8 @@ class EventAgent:
                 except QueueClosed:
                     return
                 group.create_task(self._answer(queues, event.call))
-                if self._pace_seconds:
-                    await asyncio.sleep(self._pace_seconds / 2)  # the next call is seen to wait
+                if self._pause is not None:
+                    await self._pause()
 
     async def _answer(self, queues: RuntimeQueues, call: ToolCall) -> None:
         result = await self._execute(call)
@@ -112,8 +115,8 @@ class EventAgent:
     async def _execute(self, call: ToolCall) -> ToolResult:
         try:
             known = self._tools[call.name]
-            if self._pace_seconds:
-                await asyncio.sleep(self._pace_seconds)
+            if self._pause is not None:
+                await self._pause()
             value = known.call(known.bind(call.arguments))
             return render_result(await value if isawaitable(value) else value, call_id=call.id)
         except Exception as error:

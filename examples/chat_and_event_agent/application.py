@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 from trilane import Model
 from trilane_web import WebApp, WebSettings, app
 
-from .agents import EventAgent, chat_agent
+from .agents import EventAgent, Pause, chat_agent
 from .watching import Watch
 
 __all__ = ["PAGE", "make_site"]
@@ -22,20 +22,20 @@ PAGE = Path(__file__).parent / "page"
 
 
 def make_site(
-    model: Model | str, *, split: bool = True, pace_seconds: float = 0.0, settings: WebSettings | None = None
+    model: Model | str, *, split: bool = True, pause: Pause | None = None, settings: WebSettings | None = None
 ) -> WebApp:
     """The application. Its page is at `/queues/`, the chat page of every server at `/`.
 
     Args:
         model: Model of the chat agent.
         split: False for one agent that does everything, to compare.
-        pace_seconds: How long the event agent takes at least over a call.
+        pause: Of the event agent, so that a person can watch.
         settings: Of the server.
     """
     watch = Watch()
     web = app(
         chat_agent(model, split=split),
-        event_agent=EventAgent(pace_seconds=pace_seconds) if split else None,
+        event_agent=EventAgent(pause=pause) if split else None,
         queues=watch.queues,
         settings=settings,
     )

@@ -187,7 +187,7 @@ async def test_r30_r36_the_queues_carry_the_calls_out_and_the_results_in(example
 
 async def test_a_stop_reaches_the_event_agent_and_frees_the_session(example: Any) -> None:
     web = example.application.make_site(
-        example.desk.DeskModel(), pace_seconds=3600, settings=WebSettings(acknowledgement="strict")
+        example.desk.DeskModel(), pause=asyncio.Event().wait, settings=WebSettings(acknowledgement="strict")
     )
     async with served(web) as port:
         async with open_socket(f"ws://127.0.0.1:{port}/ws", compression=None) as socket:
@@ -197,7 +197,9 @@ async def test_a_stop_reaches_the_event_agent_and_frees_the_session(example: Any
             for _ in range(2):
                 event = await down.until_event("tool_started")
                 await down.send("ack", run=event["run_id"], seq=event["seq"])
-            while not [step for step in await _get(port, "/queues/steps?after=0") if step["kind"] == "call"][3:]:
+            while not any(
+                (step["step"], step["kind"]) == ("take", "call") for step in await _get(port, "/queues/steps?after=0")
+            ):
                 pass
             await down.ask("stop", session=answer["session"])
             last = await down.until_event("run_cancelled")

@@ -35,6 +35,8 @@ FLAGS = (
     "--disable-sync",
 )
 HERE = Path(__file__).parent
+AXE = Path(__file__).parents[4] / ".ci/node/node_modules/axe-core/axe.min.js"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -161,7 +163,7 @@ def process(tmp_path: Path) -> Iterator[Process]:
     made.kill()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: while it is there, no other event loop can run in this thread
 def chromium() -> Iterator[Any]:
     missing = "" if CHROMIUM else "chromium, Debian's package"
     if importlib.util.find_spec("playwright") is None:
@@ -252,3 +254,23 @@ def ask() -> Callable[[Any, str], None]:
         page.keyboard.press("Enter")
 
     return type_and_send
+
+
+@pytest.fixture
+def check() -> Any:
+    """Fails with what axe-core has found, and where."""
+    if not AXE.is_file():
+        where = "npm install --no-package-lock in .ci/node"
+        pytest.skip(f"not installed: axe-core, {where}")
+    source = AXE.read_text(encoding="utf-8")
+
+    def run(page: Any, where: str) -> None:
+        page.evaluate(source)
+        found = page.evaluate(
+            "async (rules) => (await axe.run(document, { runOnly: rules, resultTypes: ['violations'] })).violations"
+            ".map((one) => [one.id, one.help, ...one.nodes.map((node) => node.html + ' ' + node.failureSummary)])",
+            RULES,
+        )
+        assert found == [], f"{where}:\n{json.dumps(found, indent=1, ensure_ascii=False)}"
+
+    return run

@@ -10,9 +10,9 @@ export class Lanes {
   constructor(node) {
     this.node = node;
     this.phases = el("ol", { class: "phases", "aria-label": "Phases" });
-    this.ui = el("ol", { class: "lane", "aria-label": "UI stream" });
-    this.notifications = el("ol", { class: "lane", "aria-label": "Notifications" });
-    this.replies = el("ol", { class: "lane", "aria-label": "Questions and replies" });
+    this.ui = el("ol", { class: "lane", tabindex: "0", "aria-label": "UI stream" });
+    this.notifications = el("ol", { class: "lane", tabindex: "0", "aria-label": "Notifications" });
+    this.replies = el("ol", { class: "lane", tabindex: "0", "aria-label": "Questions and replies" });
     this.ledger = el("div", { class: "ledger" });
     this.count = el("span", { class: "count" });
     node.append(

@@ -65,16 +65,19 @@ function endOfBlock(lines, start) {
   return at;
 }
 
-export function renderBlock(source) {
+/** `above` is the level of the heading before: none may be more than one below it, whatever the text says. */
+export function renderBlock(source, above = 1) {
   const lines = source.split("\n");
   const fence = FENCE.exec(lines[0]);
   if (fence) return code(lines, fence);
   const heading = HEADING.exec(lines[0]);
-  if (heading && lines.length === 1) return el(`h${Math.min(6, heading[1].length + 2)}`, {}, ...inline(heading[2]));
+  if (heading && lines.length === 1) {
+    return el(`h${Math.min(6, heading[1].length + 1, above + 1)}`, {}, ...inline(heading[2]));
+  }
   if (RULE.test(lines[0]) && lines.length === 1) return el("hr");
   if (QUOTE.test(lines[0])) {
     const inner = lines.map((line) => line.replace(QUOTE, "")).join("\n");
-    return el("blockquote", {}, ...blocks(inner).map(renderBlock));
+    return el("blockquote", {}, ...blocks(inner).map((inner) => renderBlock(inner)));
   }
   if (lines.length > 1 && lines[0].includes("|") && DIVIDER.test(lines[1])) return table(lines);
   if (ITEM.test(lines[0])) return list(lines);
@@ -209,7 +212,13 @@ export class GrowingMarkdown {
     let same = 0;
     while (same < sources.length && sources[same] === this._sources[same]) same += 1;
     while (this.node.childNodes.length > same) this.node.lastChild.remove();
-    for (const source of sources.slice(same)) this.node.append(renderBlock(source));
+    const headings = this.node.querySelectorAll(":scope > :is(h2, h3, h4, h5, h6)");
+    let above = headings.length ? Number(headings[headings.length - 1].tagName[1]) : 1;
+    for (const source of sources.slice(same)) {
+      const block = renderBlock(source, above);
+      if (/^H[2-6]$/.test(block.tagName)) above = Number(block.tagName[1]);
+      this.node.append(block);
+    }
     this._sources = sources;
   }
 }

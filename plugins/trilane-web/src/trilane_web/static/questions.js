@@ -24,7 +24,7 @@ export class QuestionCard {
     this.node = el(
       "section",
       { class: "question", "aria-labelledby": heading, dataset: { question: question.id, kind: question.kind } },
-      el("h3", { id: heading }, kind, question.asked_by ? el("span", { class: "by" }, ` · ${question.asked_by}`) : null),
+      el("h2", { id: heading }, kind, question.asked_by ? el("span", { class: "by" }, ` · ${question.asked_by}`) : null),
       el("p", { class: "prompt" }, question.prompt),
       this.form,
       this.status,

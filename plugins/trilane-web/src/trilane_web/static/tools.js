@@ -15,7 +15,7 @@ export class ToolCard {
     this.state = el("span", { class: "tool-state" });
     this.time = el("span", { class: "tool-time" });
     this.arguments = el("pre", { class: "mono", tabindex: "0" });
-    this.body = el("div", { class: "tool-body" }, el("h4", {}, "Arguments"), this.arguments);
+    this.body = el("div", { class: "tool-body" }, el("p", { class: "label" }, "Arguments"), this.arguments);
     this.node = el(
       "details",
       { class: "tool", dataset: { call: callId } },
@@ -75,7 +75,7 @@ export class ToolCard {
       el(
         "div",
         { class: "tool-result" },
-        el("h4", {}, "Result"),
+        el("p", { class: "label" }, "Result"),
         ...parts.map((part) =>
           typeof part === "string"
             ? el("pre", { class: "mono", tabindex: "0" }, part || "(no output)")
