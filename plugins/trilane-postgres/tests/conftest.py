@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -55,3 +56,17 @@ def store(make: Callable[..., PostgresStore]) -> PostgresStore:
 def other(make: Callable[..., PostgresStore]) -> PostgresStore:
     """A second user of the same data."""
     return make()
+
+
+@pytest.fixture
+def sql(server: TemporaryServer, dsn: str, store: PostgresStore) -> Callable[..., list[Any]]:
+    """Executes a statement in the schema of the test, past the store."""
+    import psycopg
+
+    def execute(statement: str, *values: object) -> list[Any]:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute(f"SET search_path TO {dsn.rpartition('=')[2]}")
+            cursor = connection.execute(statement, values)
+            return cursor.fetchall() if cursor.description else []
+
+    return execute

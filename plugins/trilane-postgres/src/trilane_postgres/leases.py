@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from trilane.errors import SessionBusyError, SessionConflictError
@@ -22,6 +23,7 @@ __all__ = ["LeaseBook", "PostgresLease"]
 
 RENEWALS = 3  # in the time a lease lasts
 AGAIN_SECONDS = 0.5  # after a renewal that failed
+REMEMBERED = 1000  # leases that were given back: should the server not have heard of it, they bind nobody here
 
 # A lease need not survive the server: without its row nothing is written under it. So its transaction, which is one
 # statement, does not wait for the disk.
@@ -93,6 +95,7 @@ class LeaseBook:
 
     def __init__(self) -> None:
         self._held: list[PostgresLease] = []
+        self._given_back: deque[str] = deque(maxlen=REMEMBERED)
         self._lock = threading.Lock()
         self._next = 0.0
 
@@ -106,7 +109,7 @@ class LeaseBook:
             # Looked at first, because what is in use shall not be waited for while its owner writes.
             row = connection.execute(_LOOK, (lease.session,)).fetchone()
             token, holder, left = row if row is not None else ("", "", 0.0)
-            dead = token if left > 0 and is_gone(holder) else ""
+            dead = token if left > 0 and (token in self._given_back or is_gone(holder)) else ""
             if left > 0 and not dead and token != lease.token:
                 raise SessionBusyError(
                     f"session {lease.session!r} is in use by {describe_holder(holder)}; wait for its run, or for "
@@ -137,6 +140,7 @@ class LeaseBook:
         """The heartbeat renews it no longer."""
         lease.invalidate()
         with self._lock:
+            self._given_back.append(lease.token)
             if lease in self._held:
                 self._held.remove(lease)
 

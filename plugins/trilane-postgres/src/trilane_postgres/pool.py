@@ -68,11 +68,11 @@ class PostgresJob(Job[T]):
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
         """A transaction that is committed at the end, unless nobody waits for it any more."""
-        connection.execute("BEGIN")
+        connection.execute("BEGIN", prepare=False)
         try:
             yield
             self.seal()
-            connection.execute("COMMIT")
+            connection.execute("COMMIT", prepare=False)
         except BaseException:
             _roll_back(connection)
             raise
@@ -280,6 +280,6 @@ def _roll_back(connection: Connection) -> None:
     driver = load_driver()
     try:
         if connection.info.transaction_status != driver.pq.TransactionStatus.IDLE:
-            connection.execute("ROLLBACK")
+            connection.execute("ROLLBACK", prepare=False)
     except driver.Error:
         connection.close()

@@ -159,6 +159,7 @@ class PostgresStore:
             again = job.sealed  # the connection was lost over the commit of an attempt before
             if not again:
                 ours.check()
+            owned = True
             try:
                 with job.transaction(connection):
                     owned = self._book.owns(connection, ours)
@@ -176,8 +177,9 @@ class PostgresStore:
                 if job.sealed:
                     ours.unsure = Unsure(expected_version, batch)
                 raise
-            if not owned:
-                ours.invalidate()
+            finally:
+                if not owned:
+                    ours.invalidate()
             ours.unsure = None
             return version
 

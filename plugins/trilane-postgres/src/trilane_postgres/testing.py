@@ -46,7 +46,7 @@ class TemporaryServer:
     """A server that lasts as long as its context.
 
     Args:
-        durable: True if what is committed must survive a crash of the server; it is slower.
+        durable: True if what is committed must survive a crash of the machine; it is slower.
 
     Raises:
         FileNotFoundError: the programs of a server are not installed.
@@ -89,7 +89,7 @@ class TemporaryServer:
         """Start it, and wait until it can be used."""
         options = {"listen_addresses": "", "unix_socket_directories": str(self._folder), "shared_buffers": "16MB"}
         if not self._durable:
-            options |= {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+            options |= {"fsync": "off", "full_page_writes": "off"}
         arguments = [text for name, value in options.items() for text in ("-c", f"{name}={value}")]
         process = self._process = self._popen("postgres", "-D", str(self._folder / "data"), *arguments)
         assert process.stdout is not None
