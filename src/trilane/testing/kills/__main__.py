@@ -15,7 +15,11 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 if all holds, 1 if something does not."""
     parser = argparse.ArgumentParser(prog="python -m trilane.testing.kills", description=__doc__)
-    parser.add_argument("--store", default="sqlite", help="name of the store's plugin")
+    parser.add_argument(
+        "--store",
+        default="sqlite",
+        help="NAME of a store in a file, one for each case; NAME:PLACE or a URL for one that they share",
+    )
     parser.add_argument("--backend", choices=["asyncio", "trio", "both"], default="both")
     parser.add_argument("--sample", type=int, default=0, help="so many points instead of all")
     parser.add_argument("--twice", type=int, default=0, help="so many cases in which the resumed run is killed too")

@@ -14,7 +14,7 @@ import anyio
 from trilane.stores import InMemoryStore, SessionStore, record_from_json
 
 from .verdict import problems
-from .victim import SESSION, Switch, effects_of, work
+from .victim import Switch, effects_of, work
 
 __all__ = ["Case", "Points", "count_points", "kill_once", "open_by_name", "warm_up"]
 
@@ -48,20 +48,26 @@ class Case:
 
 
 def open_by_name(spec: str) -> Callable[[str], SessionStore]:
-    """What opens the store of that name at a path."""
-    from trilane.plugins import PluginManager
-    from trilane.plugins.registries import resolve_store
+    """What opens a store for a case.
 
-    return lambda path: resolve_store(f"{spec}:{path}", PluginManager([spec]))
+    Args:
+        spec: `NAME` of a store that is a file: each case has one of its own. With a colon, such as `NAME:PLACE` or a
+            URL, it is the whole description of one store that all cases share; each has a session of its own.
+    """
+    from trilane.plugins import PluginManager, resolve_store, store_plugin
+
+    manager = PluginManager([store_plugin(spec) or spec])
+    return lambda path: resolve_store(spec if ":" in spec else f"{spec}:{path}", manager)
 
 
 def warm_up(open_store: Callable[[str], SessionStore], backend: str) -> None:
     """Import and prepare here what every process would otherwise import for itself. Leaves no thread behind."""
     store = InMemoryStore()
+    session = "warm"
     with tempfile.TemporaryDirectory(prefix="trilane-kills-") as folder:
-        work(store, os.path.join(folder, "journal"), Switch(), backend)
+        work(store, os.path.join(folder, "journal"), Switch(), backend, session)
         open_store(os.path.join(folder, "store"))
-        for line in [record.to_json() for record in anyio.run(store.load, SESSION).records]:
+        for line in [record.to_json() for record in anyio.run(store.load, session).records]:
             record_from_json(line)
 
 
@@ -72,7 +78,8 @@ def count_points(open_store: Callable[[str], SessionStore], backend: str) -> Poi
         switch = Switch()
 
         def whole() -> str:
-            work(open_store(os.path.join(folder, "store")), os.path.join(folder, "journal"), switch, backend)
+            store, journal = open_store(os.path.join(folder, "store")), os.path.join(folder, "journal")
+            work(store, journal, switch, backend, os.path.basename(folder))
             return f"{switch.writes} {switch.awaits}"
 
         status, text = _forked(whole)
@@ -86,14 +93,15 @@ def kill_once(open_store: Callable[[str], SessionStore], at: str, backend: str, 
     """Kill a run at a point and resume it; with `again`, kill the resumed one too, and resume that."""
     with tempfile.TemporaryDirectory(prefix="trilane-kills-") as folder:
         place, journal = os.path.join(folder, "store"), os.path.join(folder, "journal")
+        session = os.path.basename(folder)
 
         def live(point: str) -> Callable[[], str]:
             def run() -> str:
                 store = open_store(place)
-                result = work(store, journal, Switch(point), backend)
+                result = work(store, journal, Switch(point), backend, session)
                 if point:
                     return ""
-                records = anyio.run(store.load, SESSION, backend=backend).records
+                records = anyio.run(store.load, session, backend=backend).records
                 return "\n".join(problems(result, records, effects_of(journal)))
 
             return run

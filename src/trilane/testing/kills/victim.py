@@ -177,26 +177,28 @@ async def _reply(question: Question) -> Any:
     return 1 if question.prompt == "First?" else 2
 
 
-async def _run(store: SessionStore, journal: _Journal) -> RunResult[Any]:
+async def _run(store: SessionStore, journal: _Journal, session: str) -> RunResult[Any]:
     agent = Agent(FunctionModel(_answer), tools=_tools(journal), store=store, answer=_reply)
-    if (await store.load(SESSION, limit=0)).version == 0:
-        return await agent.run("Do all of it.", session=SESSION)
-    async with agent.resume(SESSION) as run:
+    if (await store.load(session, limit=0)).version == 0:
+        return await agent.run("Do all of it.", session=session)
+    async with agent.resume(session) as run:
         return await run.wait()
 
 
-def work(store: SessionStore, journal_path: str, switch: Switch, backend: str) -> RunResult[Any]:
+def work(
+    store: SessionStore, journal_path: str, switch: Switch, backend: str, session: str = SESSION
+) -> RunResult[Any]:
     """Begin the run, or take it up where an earlier process was killed, in an event loop of its own."""
     journal = _Journal(journal_path)
     if backend == "trio":
-        return _on_trio(_DeadlyStore(store, switch), journal, switch)
+        return _on_trio(_DeadlyStore(store, switch), journal, switch, session)
     import asyncio
 
     async def main() -> RunResult[Any]:
         asyncio.get_running_loop().set_task_factory(
             lambda loop, coroutine, **options: asyncio.Task(_Counted(coroutine, switch), loop=loop, **options)
         )
-        return await asyncio.ensure_future(_run(_DeadlyStore(store, switch), journal))
+        return await asyncio.ensure_future(_run(_DeadlyStore(store, switch), journal, session))
 
     return asyncio.run(main())
 
@@ -223,12 +225,12 @@ class _Counted(Coroutine[Any, Any, Any]):
         raise TypeError("it belongs to a task")
 
 
-def _on_trio(store: SessionStore, journal: _Journal, switch: Switch) -> RunResult[Any]:
+def _on_trio(store: SessionStore, journal: _Journal, switch: Switch, session: str) -> RunResult[Any]:
     import trio
 
     class Counting(trio.abc.Instrument):
         def before_task_step(self, task: object) -> None:
             switch.step()
 
-    result: RunResult[Any] = trio.run(_run, store, journal, instruments=[Counting()])
+    result: RunResult[Any] = trio.run(_run, store, journal, session, instruments=[Counting()])
     return result
