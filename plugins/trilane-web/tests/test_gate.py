@@ -121,3 +121,62 @@ async def test_r73_a_write_error_ends_the_run() -> None:
     assert result.status == "failed"
     assert isinstance(result.error, EventSinkClosed)
     assert isinstance(result.error.__cause__, OSError)
+
+
+@pytest.mark.parametrize("policy", ["strict", "windowed", "detached"])
+@pytest.mark.parametrize("kept", ["at once", "by the writer"])
+async def test_r73_a_failure_to_keep_an_event_ends_the_run_under_every_policy(policy: str, kept: str) -> None:
+    """Nobody can acknowledge what was not written, so the gate must let the run go into its end."""
+    gate = _gate(policy, window_events=1)
+    written: list[int] = []
+
+    def keep(event: Any, text: str) -> None:
+        if event.seq == 3:
+            raise OSError("the disk is full")
+        written.append(event.seq)
+        gate.acknowledge(event.seq)
+
+    async def write(event: Any, text: str) -> None:
+        keep(event, text)
+
+    sink = GatedSink(write, gate, lambda event: event.to_json(), at_once=keep if kept == "at once" else None)
+    writer = asyncio.create_task(sink.run())
+    async with Agent(ScriptedModel("hello there")).stream("hi") as run:
+        async with asyncio.timeout(10):
+            result = await run.forward(sink)
+    await writer
+    assert result.status == "failed"
+    assert isinstance(result.error, EventSinkClosed)
+    assert isinstance(result.error.__cause__, OSError)
+    assert written == [1, 2]
+
+
+async def test_r62_and_r66_an_event_that_need_not_wait_overtakes_none_and_hears_a_cancel(until: Any) -> None:
+    gate = _gate("detached")
+    written: list[int] = []
+    free = asyncio.Event()
+
+    async def write(event: Any, text: str) -> None:
+        await free.wait()
+        written.append(event.seq)
+
+    sink = GatedSink(write, gate, lambda event: event.to_json(), at_once=lambda event, _: written.append(event.seq))
+    async with Agent(ScriptedModel("hello there")).stream("hi") as run:
+        events = [event async for event in run]
+    await sink.publish(events[0])
+    last = events[-1].replace(seq=2)
+    await sink.publish(last)  # the terminal event is the writer's, which has not begun
+    await sink.publish(events[2])
+    assert written == [1]
+    free.set()
+    await sink.run()
+    assert written == [1, 2], "the writer ends with the terminal event"
+    other = GatedSink(write, gate, lambda event: event.to_json(), at_once=lambda event, _: written.append(event.seq))
+
+    async def cancelled() -> None:
+        asyncio.current_task().cancel()  # type: ignore[union-attr]
+        await other.publish(events[0])
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(cancelled())
+    assert written == [1, 2]

@@ -26,6 +26,8 @@ _logger = logging.getLogger("trilane.web")
 
 GOING_AWAY, UNSUPPORTED, POLICY, TOO_BIG, FAILED = 1001, 1003, 1008, 1009, 1011
 FLUSH_SECONDS = 1.0
+BURST_SECONDS = 0.002  # events that follow each other faster than this travel together
+TURN_MESSAGES = 16  # so many are read before others get a turn
 
 
 class Subscription:
@@ -99,6 +101,8 @@ class Connection:
         self._wake = asyncio.Event()
         self._urgent = asyncio.Event()  # an answer waits, or the end
         self._frame_seconds = 0.0
+        self._frame_sent = 0.0
+        self._sending: float | None = None  # since when one message is on its way
         self.lanes = False
         self._tokens = float(self._limits.message_burst)
         self._bad = 0
@@ -107,6 +111,7 @@ class Connection:
         self._opened = self._heard = self._active = self._counted = now
         self._pinged = False
         self._jobs: set[asyncio.Task[None]] = set()
+        self._sender: asyncio.Task[None] | None = None
 
     @property
     def client(self) -> str:
@@ -119,11 +124,12 @@ class Connection:
         """Work the connection to its end."""
         offered = self._websocket.scope.get("subprotocols", [])
         await self._websocket.accept(subprotocol=p.SUBPROTOCOL if p.SUBPROTOCOL in offered else None)
-        tasks = [asyncio.create_task(part()) for part in (self._read, self._send, self._watch_time)]
+        self._sender = asyncio.create_task(self._send())
+        tasks = [self._sender, *(asyncio.create_task(part()) for part in (self._read, self._watch_time))]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if self._closing is not None:  # what was answered before still goes out
-                await asyncio.wait(tasks[1:2], timeout=FLUSH_SECONDS)
+                await asyncio.wait([self._sender], timeout=FLUSH_SECONDS)
         finally:
             for subscription in self._watched.values():
                 self._leave(subscription.live)
@@ -161,12 +167,17 @@ class Connection:
     async def _watch_time(self) -> None:
         """Heartbeat, idle time, total time, and the time to say hello."""
         limits = self._limits
-        tick = min(1.0, limits.heartbeat_seconds / 4, limits.hello_seconds / 4, limits.idle_seconds / 4)
+        bounds = (limits.heartbeat_seconds, limits.hello_seconds, limits.idle_seconds, limits.send_seconds)
+        tick = min(1.0, *(bound / 4 for bound in bounds))
         while self._closing is None:
             await asyncio.sleep(tick)
             now = asyncio.get_running_loop().time()
             silent = now - self._heard
-            if self._client == "" and now - self._opened >= limits.hello_seconds:
+            if self._sending is not None and now - self._sending >= limits.send_seconds:
+                if self._sender is not None:
+                    self._sender.cancel()
+                self.end(POLICY, "the client reads nothing", again=True)
+            elif self._client == "" and now - self._opened >= limits.hello_seconds:
                 self.end(POLICY, "no hello came in time")
             elif now - self._opened >= limits.total_seconds:
                 self.end(GOING_AWAY, "the connection has lasted long enough", again=True)
@@ -181,6 +192,7 @@ class Connection:
     # ---- up ----------------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
+        taken = 0
         while self._closing is None:
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
@@ -195,7 +207,9 @@ class Connection:
                 self.end(TOO_BIG, f"a message may have {self._limits.message_bytes} bytes")
             else:
                 await self._take(text, now)
-                await asyncio.sleep(0)  # many messages at once must not keep the others waiting
+                taken += 1
+                if taken % TURN_MESSAGES == 0:
+                    await asyncio.sleep(0)  # many messages at once must not keep the others waiting
 
     async def _take(self, text: str, now: float) -> None:
         try:
@@ -442,6 +456,7 @@ class Connection:
         self._wake.set()
 
     async def _send(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -453,12 +468,21 @@ class Connection:
                 if self._closing is not None:
                     return
                 sent = await self._send_events()
-            if self._frame_seconds:
+            now = loop.time()
+            pause = self._frame_seconds
+            if not pause and now - self._frame_sent < BURST_SECONDS and not self._awaited():
+                pause = BURST_SECONDS
+            self._frame_sent = now
+            if pause:
                 try:
-                    async with asyncio.timeout(self._frame_seconds):
+                    async with asyncio.timeout(pause):
                         await self._urgent.wait()
                 except TimeoutError:
                     pass
+
+    def _awaited(self) -> bool:
+        """A run waits for the client: its next event comes after an acknowledgement, and no other comes with it."""
+        return any(one.live.gate.waiting_since is not None for one in self._watched.values())
 
     async def _send_events(self) -> bool:
         """One message of each watched run that has something new; False if none had."""
@@ -476,12 +500,9 @@ class Connection:
         return any_sent
 
     async def _send_text(self, text: str) -> None:
-        try:
-            async with asyncio.timeout(self._limits.send_seconds):
-                await self._websocket.send_text(text)
-        except TimeoutError:
-            self.end(POLICY, "the client reads nothing", again=True)
-            raise WebSocketDisconnect(POLICY, "the client reads nothing") from None
+        self._sending = asyncio.get_running_loop().time()
+        await self._websocket.send_text(text)
+        self._sending = None
 
 
 def _is_disconnect(error: Exception) -> bool:

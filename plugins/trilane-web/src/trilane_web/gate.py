@@ -2,7 +2,8 @@
 
 `GatedSink` is the exit of `run.forward`. Because the run waits until its reader has moved past an event, a `publish`
 that does not return holds the run, and with it the model's own connection. The sink's queue and writer are those of
-`EventSink`; when to let go is asked of the `Gate`.
+`EventSink`; when to let go is asked of the `Gate`. While nothing is queued an event need not wait for the writer's
+turn, which would be a task switch and a timer for every delta.
 """
 
 from __future__ import annotations
@@ -140,6 +141,8 @@ class GatedSink(EventSink[Event]):
         write: Takes an event and its JSON text.
         gate: Told of each event, and asked after it.
         encode: Makes the JSON text.
+        at_once: Does what `write` does, but never waits: used while nothing is queued, except for the terminal event,
+            with which the writer ends.
         capacity: As of `EventSink`.
         write_seconds: As of `EventSink`.
     """
@@ -150,6 +153,7 @@ class GatedSink(EventSink[Event]):
         gate: Gate,
         encode: Callable[[Event], str],
         *,
+        at_once: Callable[[Event, str], None] | None = None,
         capacity: int = 64,
         write_seconds: float = 30.0,
     ) -> None:
@@ -157,33 +161,67 @@ class GatedSink(EventSink[Event]):
         self._gate = gate
         self._encode = encode
         self._write_with_text = write
+        self._at_once = at_once
+        self._failure: Exception | None = None  # of `at_once`, for the writer to end the sink with
+        self._queued = 0  # events that the writer has not done with
         self._texts: dict[int, str] = {}  # of the queued events, by their number in the stream
 
     async def _write_text(self, item: Event) -> None:
         text = self._texts.pop(item.seq, None)
-        for skipped in [number for number in self._texts if number < item.seq]:
-            del self._texts[skipped]
-        await self._write_with_text(item, self._encode(item) if text is None else text)
+        skipped = [number for number in self._texts if number < item.seq]
+        for number in skipped:
+            del self._texts[number]
+        try:
+            if self._failure is not None:
+                raise self._failure
+            await self._write_with_text(item, self._encode(item) if text is None else text)
+        except BaseException:
+            self._gate.release()  # what was not written is never acknowledged
+            raise
+        finally:
+            self._queued -= 1 + len(skipped)
 
     async def publish(self, item: Event, *, live: Callable[[], bool] | None = None) -> None:
-        """Queue `item`, then wait for the gate.
+        """Write or queue `item`, then wait for the gate.
 
         Raises:
             EventSinkClosed: the sink is closed, or was closed while the call waited.
         """
         text = self._encode(item)
         self._gate.note(item.seq, len(text))
+        terminal = item.type in TERMINAL
+        if self._queued or terminal or self._at_once is None or live is not None or not await self._written(item, text):
+            await self._queue(item, text, live)
+        if terminal:
+            return
+        if not self._gate.may_pass(item.seq):
+            await self._gate.passed(item.seq)
+        if self.closed:
+            raise EventSinkClosed("the sink was closed while the run waited for its client") from self.error
+
+    async def _written(self, item: Event, text: str) -> bool:
+        """Write without the writer; False if that was not done, and the writer has to see why."""
+        assert self._at_once is not None
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            await asyncio.sleep(0)
+        if self.closed or self._queued:
+            return False
+        try:
+            self._at_once(item, text)
+        except Exception as error:
+            self._failure = error
+        return self._failure is None
+
+    async def _queue(self, item: Event, text: str, live: Callable[[], bool] | None) -> None:
         self._texts[item.seq] = text
+        self._queued += 1
         try:
             await super().publish(item, live=live)
         except BaseException:
             self._texts.pop(item.seq, None)
+            self._queued -= 1
             raise
-        if item.type in TERMINAL:
-            return
-        await self._gate.passed(item.seq)
-        if self.closed:
-            raise EventSinkClosed("the sink was closed while the run waited for its client") from self.error
 
     def close(self) -> None:
         """Close the sink and let go whoever waits at the gate. As `EventSink.close`, but from the event loop only."""
