@@ -1,6 +1,7 @@
 """What an acknowledged hand-over costs: microseconds per event, producer in its own task, on asyncio and trio.
 
     python benchmarks/micro_channels.py [events]
+    python benchmarks/micro_channels.py --write    # and keep the figures in micro_channels.json, for the documentation
 
 Prints the best of five rounds of process CPU time and of wall time. `floor` is two scheduled wake-ups per event and
 nothing else: what no queue can beat. The machine drifts between rows; repeat before comparing them.
@@ -9,9 +10,12 @@ nothing else: what no queue can beat. The machine drifts between rows; repeat be
 from __future__ import annotations
 
 import asyncio
+import json
+import platform
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import anyio
 import trio
@@ -19,6 +23,7 @@ import trio
 from trilane._backend import Waiter, new_waiter
 from trilane.channels import AgentEventQueue, EventSink
 
+RESULTS = Path(__file__).with_name("micro_channels.json")
 ROUNDS = 5
 GROUP = 10
 
@@ -104,7 +109,8 @@ def measure(run: Callable[[], object], events: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    events = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    events = next((int(word) for word in sys.argv[1:] if word.isdigit()), 20_000)
+    found: dict[str, dict[str, float]] = {}
     print(f"{'us per event (or group)':28} {'asyncio cpu':>12} {'wall':>8} {'trio cpu':>12} {'wall':>8}")
     for name, (case, group) in CASES.items():
 
@@ -114,6 +120,10 @@ def main() -> None:
         a_cpu, a_wall = measure(lambda body=body: asyncio.run(body()), events // group)  # type: ignore[misc]
         t_cpu, t_wall = measure(lambda body=body: trio.run(body), events // group)  # type: ignore[misc]
         print(f"{name:28} {a_cpu:12.2f} {a_wall:8.2f} {t_cpu:12.2f} {t_wall:8.2f}")
+        found[name] = {"asyncio": round(a_cpu, 1), "trio": round(t_cpu, 1)}
+    if "--write" in sys.argv:
+        kept = {"when": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "cpu_us": found}
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import _measured
 import _providers
 
 import trilane
@@ -264,6 +265,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "alias-table": alias_table,
     "provider-table": _providers.provider_table,
     "preset-table": _providers.preset_table,
+    "ahead-table": _measured.ahead_table,
+    "channel-table": _measured.channel_table,
+    "benchmark-versions": _measured.benchmark_versions,
+    "benchmark-results": _measured.benchmark_results,
 }
 
 

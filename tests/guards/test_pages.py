@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -136,6 +137,18 @@ def test_the_table_of_providers_is_of_the_suite_that_the_tests_run() -> None:
     for provider, found in written.items():
         assert list(found) == _providers.checks(), "run: uv run python docs/_providers.py"
         assert [check for check, passed in found.items() if not passed] == [], provider
+
+
+def test_a_queue_is_as_far_ahead_as_the_page_says() -> None:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import ahead
+    finally:
+        sys.path.remove(str(ROOT / "benchmarks"))
+    written = json.loads(ahead.RESULTS.read_text(encoding="utf-8"))["channels"]
+    assert {name: row["pieces_ahead"] for name, row in written.items()} == {
+        channel: asyncio.run(ahead.measure(channel))["pieces_ahead"] for channel in ahead.CHANNELS
+    }
 
 
 def test_a_command_that_does_not_exist_is_noticed() -> None:
