@@ -16,6 +16,7 @@ import pytest
 
 from trilane.errors import SessionBusyError, SessionConflictError, StoreError
 from trilane.storing import this_process
+from trilane.testing.races import race
 from trilane.testing.stores import append_all, said
 from trilane_postgres import PostgresStore
 
@@ -218,6 +219,14 @@ async def test_no_more_connections_than_said_and_none_when_it_is_closed(make: Ma
 
 
 # ---- processes ------------------------------------------------------------------------------------------------------
+
+
+def test_two_processes_that_race_for_one_session_have_one_owner_each_time(dsn: str) -> None:
+    """A sample of `python -m trilane_postgres.testing python -m trilane.testing.races --store postgres: …`."""
+    outcome = race(dsn, 40, backend="trio")
+    assert outcome.problems == []
+    assert len(outcome.owners) == 40
+
 
 _OWNER = """
 import sys, anyio

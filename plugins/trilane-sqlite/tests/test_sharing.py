@@ -16,6 +16,7 @@ import anyio
 import pytest
 
 from trilane.errors import SessionBusyError, SessionConflictError, StoreError
+from trilane.testing.races import race
 from trilane.testing.stores import append_all, said
 from trilane_sqlite import SqliteStore
 
@@ -208,6 +209,13 @@ def test_processes_that_race_for_a_session_lose_nothing(path: Path) -> None:
     assert len(written) == rounds * len(names)
     for name in names:
         assert [id for id in written if id.startswith(f"u-{name}-")] == [f"u-{name}-{n}" for n in range(rounds)]
+
+
+def test_two_processes_that_race_for_one_session_have_one_owner_each_time() -> None:
+    """A sample of `python -m trilane.testing.races --store sqlite --rounds 1000`."""
+    outcome = race("sqlite", 40)
+    assert outcome.problems == []
+    assert len(outcome.owners) == 40
 
 
 _OWNER = """
