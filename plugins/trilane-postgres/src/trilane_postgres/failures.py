@@ -39,12 +39,11 @@ def explained(error: psycopg.Error, place: str, *, connected: bool, sealed: bool
     """
     text = " ".join(str(error).split()) or type(error).__name__
     state = error.sqlstate or ""
+    advice = _ADVICE.get(state) or _ADVICE.get(state[:2], "nothing was written")
     if not connected and sealed:
         advice = _UNKNOWN
-    elif not connected and state[:2] not in ("28", "3D"):
+    elif not connected and not state:
         advice = "is the server running, and may this user connect? Nothing was written"
-    else:
-        advice = _ADVICE.get(state) or _ADVICE.get(state[:2], "nothing was written")
     made = StoreError(f"{place}: {text}; {advice}")
     made.__cause__ = error
     return made

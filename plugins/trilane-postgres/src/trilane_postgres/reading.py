@@ -46,7 +46,7 @@ FETCH = 200  # records of a search that are fetched together
 
 #: Letters outside ASCII whose casefolded form has letters of ASCII in it: ß is ss. The server, which compares without
 #: any locale, cannot know that; where they occur we look ourselves.
-ODD_LETTERS = "ßİŉſǰẖẗẘẙẚẞKﬀﬁﬂﬃﬄﬅﬆ"
+ODD_LETTERS = "ßİŉſǰẖẗẘẙẚẞ\N{KELVIN SIGN}ﬀﬁﬂﬃﬄﬅﬆ"
 
 
 def load(connection: Connection, session: str, *, after: int, limit: int | None) -> SessionPage:
