@@ -30,7 +30,7 @@ from .http import HttpApi
 from .lanes import LaneTap
 from .live import EventAgent
 from .principals import Authenticate, Gatekeeper, Principal
-from .settings import WebSettings
+from .settings import WebLimits, WebSettings
 
 __all__ = ["BodyTooBig", "WebApp", "app"]
 
@@ -73,7 +73,7 @@ class WebApp(Starlette):
             host.agent.plugins.register(LaneTap(self._show_notification))
         super().__init__(
             routes=self._routes(),
-            middleware=[Middleware(_Checks, gatekeeper=gatekeeper, body_bytes=host.settings.limits.body_bytes)],
+            middleware=[Middleware(_Checks, gatekeeper=gatekeeper, limits=host.settings.limits)],
             exception_handlers={Exception: _failed},
             lifespan=self.lifespan,
         )
@@ -188,10 +188,11 @@ async def _failed(_: object, error: Exception) -> Response:
 class _Checks:
     """What every HTTP request passes: origin, host name, the size of its body; and the headers of every answer."""
 
-    def __init__(self, inner: ASGIApp, *, gatekeeper: Gatekeeper, body_bytes: int) -> None:
+    def __init__(self, inner: ASGIApp, *, gatekeeper: Gatekeeper, limits: WebLimits) -> None:
         self._inner = inner
         self._gatekeeper = gatekeeper
-        self._body_bytes = body_bytes
+        self._body_bytes = limits.body_bytes
+        self._body_seconds = limits.body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -205,14 +206,17 @@ class _Checks:
             return
         declared = connection.headers.get("content-length", "0")
         if not declared.isdigit() or int(declared) > self._body_bytes:
-            await self._too_big(scope, receive, send)
+            await self._refuse(413, f"a body may have {self._body_bytes} bytes", scope, receive, send)
             return
-        received = 0
+        received, whole = 0, False
+        due = asyncio.get_running_loop().time() + self._body_seconds
 
         async def bounded() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, whole
+            async with asyncio.timeout_at(None if whole else due):
+                message = await receive()
             received += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
             if received > self._body_bytes:
                 raise BodyTooBig
             return message
@@ -227,11 +231,16 @@ class _Checks:
         try:
             await self._inner(scope, bounded, with_headers)
         except BodyTooBig:
-            await self._too_big(scope, receive, send)
+            await self._refuse(413, f"a body may have {self._body_bytes} bytes", scope, receive, send)
+        except TimeoutError:
+            if whole:
+                raise
+            text = f"a body may take {self._body_seconds:g} seconds to arrive"
+            await self._refuse(408, text, scope, receive, send)
 
-    async def _too_big(self, scope: Scope, receive: Receive, send: Send) -> None:
-        text = f"a body may have {self._body_bytes} bytes"
-        response = JSONResponse({"code": "too_many", "message": text}, status_code=413, headers=_HEADERS)
+    async def _refuse(self, status: int, text: str, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {**_HEADERS, "connection": "close"}
+        response = JSONResponse({"code": "too_many", "message": text}, status_code=status, headers=headers)
         await response(scope, receive, send)
 
 

@@ -6,26 +6,15 @@ import socket
 import sys
 
 import uvicorn
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from trilane import ConfigError
 
 from .application import WebApp
+from .sockets import BoundedHttp, BoundedWebSocket
 
 __all__ = ["WebServer", "listen", "make_server"]
 
 _LOOPBACK = ("127.", "::1", "localhost")
-_READ_AHEAD = 16  # messages that may wait before no more is read from a client
-
-
-class _Protocol(WebSocketsSansIOProtocol):
-    """uvicorn's, but it does not stop and start reading around every single message, which costs as much as one."""
-
-    def data_received(self, data: bytes) -> None:
-        self.read_paused = True  # so that the first message does not pause it; undone when the last one was taken
-        super().data_received(data)
-        if self.queue.qsize() > _READ_AHEAD:
-            self.transport.pause_reading()
 
 
 class WebServer(uvicorn.Server):
@@ -83,7 +72,8 @@ def make_server(web: WebApp, *, log_level: str = "warning") -> WebServer:
     limits = web.runs.settings.limits
     config = uvicorn.Config(
         web,
-        ws=_Protocol,
+        http=BoundedHttp,
+        ws=BoundedWebSocket,
         ws_max_size=limits.message_bytes,
         ws_per_message_deflate=False,  # a window of 32 KiB for each connection buys little on a local line
         ws_ping_interval=None,  # the protocol has its own heartbeat, which a page sees too

@@ -25,7 +25,8 @@ class WebLimits:
         runs: Active runs at once.
         runs_per_principal: Of these, how many may be one principal's.
         watched_runs: Runs that one connection may watch at once.
-        hello_seconds: How long a new connection may take to say who it is.
+        hello_seconds: How long a new connection may take to say who it is, and a request to say what it wants.
+        body_seconds: How long a request body may take to arrive.
         heartbeat_seconds: After so long without a message a connection is asked for one, and dropped after as long
             again.
         send_seconds: How long one message may take to leave; a client that reads nothing for so long is dropped.
@@ -53,6 +54,7 @@ class WebLimits:
     runs_per_principal: int = 64
     watched_runs: int = 32
     hello_seconds: float = 10.0
+    body_seconds: float = 60.0
     heartbeat_seconds: float = 20.0
     send_seconds: float = 30.0
     idle_seconds: float = 3600.0
