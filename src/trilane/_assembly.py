@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._dispatch import HookError, raise_unchanged
-from ._records import maker
+from ._records import stamped
 from ._tasks import current_clock
 from .errors import AgentProtocolError, PluginError
 from .events import (
@@ -34,6 +34,7 @@ from .messages import (
     clean_text,
     new_id,
 )
+from .tools.arguments import clean_json
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -69,6 +70,7 @@ class Assembly:
         "_fast_texts",
         "_next_index",
         "_open",
+        "_piece_of",
         "_pieces",
         "_shown_calls",
         "_shown_index",
@@ -86,6 +88,7 @@ class Assembly:
         self.closed = False  # the model call has ended
         self.failure: Exception | None = None  # of an `on_delta` hook: it ends the run, whatever the model makes of it
         self._pieces: list[_Piece] = []
+        self._piece_of: dict[int, _Piece] = {}  # the model's index of a call -> the last piece with it
         self._open: _Piece | None = None
         self._shown_open: tuple[str, int] | None = None  # the text or reasoning segment the caller sees open
         # Models may give an index twice; the caller is told which part of the message it is, counted from 0.
@@ -128,15 +131,7 @@ class Assembly:
             # hottest path of a run, and every coroutine and every call on it is felt.
             self._fast_texts.append(text)
             core.seq += 1
-            event = self._fast_event(
-                seq=core.seq,
-                run_id=core.run_id,
-                session_id=core.session_id,
-                phase=core.state._phase,
-                message_id=self.message_id,
-                index=self._shown_index,
-                text=text,
-            )
+            event = self._fast_event(core, message_id=self.message_id, index=self._shown_index, text=text)
             clock = current_clock.get()
             clock.pause()
             try:
@@ -188,18 +183,15 @@ class Assembly:
     def _keep_arguments(self, delta: Delta) -> None:
         self._close_segment()
         self._open = None
-        for piece in reversed(self._pieces):
-            if piece.kind == "arguments" and piece.index == delta.index:
-                if delta.call_id and piece.call_id and delta.call_id != piece.call_id:
-                    break  # another call that was given the same index
-                piece.texts.append(delta.text)
-                piece.call_id = piece.call_id or delta.call_id
-                piece.name = piece.name or delta.name
-                piece.extra = _merged(piece.extra, delta.extra)
-                return
-        piece = _Piece(delta)
+        piece = self._piece_of.get(delta.index)
+        if piece is None or (delta.call_id and piece.call_id and delta.call_id != piece.call_id):
+            piece = self._piece_of[delta.index] = _Piece(delta)  # perhaps another call that was given the same index
+            self._pieces.append(piece)
+        else:
+            piece.call_id = piece.call_id or delta.call_id
+            piece.name = piece.name or delta.name
+            piece.extra = _merged(piece.extra, delta.extra)
         piece.texts.append(delta.text)
-        self._pieces.append(piece)
 
     # ---- to the caller -----------------------------------------------------------------------------------------------
 
@@ -233,7 +225,7 @@ class Assembly:
         event = TextDelta if kind == "text" else ReasoningDelta
         core.produce(event, message_id=self.message_id, index=self._shown_index, text=delta.text)
         if not core.hooks.on_delta and self._open is not None and not self._carry:
-            self._fast_kind, self._fast_index, self._fast_event = kind, delta.index, maker(event)
+            self._fast_kind, self._fast_index, self._fast_event = kind, delta.index, stamped(event)
             self._fast_texts = self._open.texts
 
     def _new_index(self) -> int:
@@ -441,8 +433,6 @@ def _cleaned(part: AssistantPart) -> AssistantPart:
         text = clean_text(part.text)
         return part if text is part.text else part.replace(text=text)
     if isinstance(part, ToolCallPart):
-        from .tools.arguments import clean_json
-
         call = part.call
         arguments, raw, name = clean_json(dict(call.arguments)), clean_text(call.raw), clean_text(call.name)
         if arguments != call.arguments or raw != call.raw or name != call.name:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from _thread import get_ident
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any, Literal, Protocol
 
 __all__ = [
@@ -21,12 +22,17 @@ __all__ = [
     "current_backend",
     "new_waiter",
     "running_event_loop",
+    "start_now",
 ]
 
 # --- which backend ------------------------------------------------------------------------------------------------
 
 _in_trio_task: Callable[[], bool] | None = None
 _asyncio_running_loop: Callable[[], Any] | None = None
+# Of asyncio, once it is imported.
+_current_task: Any = None
+_enter_task: Any = None
+_leave_task: Any = None
 
 
 def _is_trio() -> bool:
@@ -42,11 +48,12 @@ def _is_trio() -> bool:
 
 
 def _running_asyncio_loop() -> Any:
-    global _asyncio_running_loop
+    global _asyncio_running_loop, _current_task, _enter_task, _leave_task
     get_loop = _asyncio_running_loop
     if get_loop is None:
-        from asyncio import get_running_loop
+        from asyncio import get_running_loop, tasks
 
+        _current_task, _enter_task, _leave_task = tasks.current_task, tasks._enter_task, tasks._leave_task
         get_loop = _asyncio_running_loop = get_running_loop
     return get_loop()
 
@@ -77,17 +84,36 @@ class Waiter(Protocol):
         """Let the wait return. Idempotent, never waits; only from the thread of the event loop."""
         ...
 
+    def hand_over(self, credit: int) -> int:
+        """Wake, and where that is right let the task that waits go on within this very call, until it waits again.
+
+        Only from a task of the same event loop. It is what the loop would do soon anyway, without two turns of it. But
+        others that are ready, timers and sockets must wait so long, which is what `credit` limits.
+
+        Returns:
+            What is left of `credit`; 0 if the task was woken and no more.
+        """
+        ...
+
+    def cancel_is_due(self) -> bool:
+        """True if the running task has cancelled a scope of its own: the loop must tell it before it goes on."""
+        ...
+
     def renew(self) -> None:
         """Make it as new, for another wait in the same event loop. Cheaper than a new one; only while nobody waits."""
         ...
 
 
+#: What it costs of the credit to keep others waiting who are ready.
+_OTHERS_WAIT = 8
+
+
 class _AsyncioWaiter:
-    __slots__ = ("_create_future", "_future")
+    __slots__ = ("_future", "_loop")
 
     def __init__(self) -> None:
-        self._create_future = _running_asyncio_loop().create_future
-        self._future = self._create_future()
+        self._loop = loop = _running_asyncio_loop()
+        self._future = loop.create_future()
 
     def wait(self) -> Awaitable[None]:
         # The future itself, not a coroutine around it: this is on the path of every event.
@@ -99,8 +125,76 @@ class _AsyncioWaiter:
         if not future.done():
             future.set_result(None)
 
+    def hand_over(self, credit: int) -> int:
+        future = self._future
+        if future.done():
+            return credit
+        loop = self._loop
+        others = getattr(loop, "_ready", True)  # not every kind of loop has it: then it is not known
+        credit -= _OTHERS_WAIT if others else 1
+        me = _current_task(loop)
+        callbacks = future._callbacks
+        if (
+            credit <= 0
+            or me is None
+            or getattr(me, "_must_cancel", True)
+            or not callbacks
+            or len(callbacks) > 1
+            or sys.exception() is not None  # it would become the context of what the other task raises
+            or (others and _in_cancelled_scope())
+        ):
+            future.set_result(None)
+            return 0
+        wake_up, context = callbacks[0]
+        future.remove_done_callback(wake_up)
+        future.set_result(None)
+        _run_within(loop, me, context, wake_up, future)
+        return credit
+
     def renew(self) -> None:
-        self._future = self._create_future()
+        self._future = self._loop.create_future()
+
+    def cancel_is_due(self) -> bool:
+        return bool(getattr(self._loop, "_ready", False)) and _in_cancelled_scope()
+
+
+def _in_cancelled_scope() -> bool:
+    """True if the running task is in a scope of anyio that was cancelled, which it may not have been told yet."""
+    if "anyio._backends._asyncio" not in sys.modules:
+        return False
+    deadline: float = sys.modules["anyio"].current_effective_deadline()
+    return deadline == -inf
+
+
+def _run_within(loop: Any, me: Any, context: Any, step: Callable[..., Any], *args: Any) -> None:
+    """Make a step of another task within the running one, `me`."""
+    # A task may be entered from within another if that one is left first: asyncio documents these functions for
+    # whoever runs tasks themselves, and its eager tasks work like this.
+    _leave_task(loop, me)
+    try:
+        context.run(step, *args)
+    except (KeyboardInterrupt, SystemExit) as error:
+        loop.call_soon(_raise, error)  # it ends the loop, as it would have done from there
+    finally:
+        _enter_task(loop, me)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def start_now(task: Any) -> None:
+    """Let a task of asyncio that was just made run until it first waits, instead of when the loop comes to it."""
+    loop = task.get_loop()
+    ready = getattr(loop, "_ready", None)
+    me = _current_task(loop)
+    if not ready or me is None or getattr(me, "_must_cancel", True) or sys.exception() is not None:
+        return
+    handle = ready[-1]
+    step = handle._callback
+    if getattr(step, "__self__", None) is task:
+        ready.pop()
+        _run_within(loop, me, handle._context, step, *handle._args)
 
 
 class _TrioWaiter:
@@ -124,6 +218,13 @@ class _TrioWaiter:
         if task is not None:
             self._task = None
             self._lowlevel.reschedule(task)
+
+    def hand_over(self, credit: int) -> int:
+        self.wake()
+        return 0
+
+    def cancel_is_due(self) -> bool:
+        return False
 
     def renew(self) -> None:
         self._woken = False

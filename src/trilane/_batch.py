@@ -161,6 +161,7 @@ class Batch:
         outside = self._only_waiting()
         if outside:
             core.wait_outside()
+        core.queue.loop_turns()
         try:
             await waiter.wait()
         finally:
@@ -227,6 +228,8 @@ class Batch:
                 if run.tool is not None and not run.tool.parallel:
                     return
                 continue
+            if run.state == "finished" and not run.announced:
+                earlier_open = True  # its result is not stored, and nobody has seen it
             if run.state != "ready" or not run.started:
                 continue
             assert run.tool is not None
@@ -239,7 +242,10 @@ class Batch:
             self._pass_by(run)
             run.task = core.owner.spawn(execute, core, self, run)
             run.task.on_done.append(self.wake)
-            running += 1
+            if core.queue.may_go_on():
+                core.owner.start_now(run.task)
+            if run.state == "running":
+                running += 1
             earlier_open = True
             if not run.tool.parallel:
                 return

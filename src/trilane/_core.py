@@ -16,7 +16,7 @@ from ._backend import EventLoop, Waiter, running_event_loop
 from ._dispatch import Dispatcher
 from ._flush import write
 from ._publishing import publish
-from ._records import maker
+from ._records import stamped
 from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, current_clock, wait_shielded
 from .context import History, RunContext, Stash, ToolContext
 from .errors import PluginError, RunCancelledError
@@ -344,10 +344,7 @@ class Core:
         self.must_show = True
         if self.silent:
             return
-        make = maker(event)
-        self.pending.append(
-            make(seq=self.seq, run_id=self.run_id, session_id=self.session_id, phase=self.state._phase, **fields)
-        )
+        self.pending.append(stamped(event)(self, **fields))
 
     # ---- telling: after the commit -----------------------------------------------------------------------------------
 
@@ -366,6 +363,8 @@ class Core:
 
     async def put(self) -> None:
         """`show` without being a boundary: for tools and plugins in the midst of something."""
+        if self.flushing:
+            await self.flush()  # another task is writing what one of these events tells
         self.must_show = False
         pending = self.pending
         if not pending:
@@ -566,18 +565,18 @@ class Core:
         """
         if not self.loaded:
             self.outbox.clear()
+        if self.append_now is None:
+            if self.outbox or self.flushing:  # what is told next may be what another task is writing
+                await write(self)
+            return
         if not self.outbox:
             return
         records, self.outbox = tuple(self.outbox), []
-        if self.append_now is not None:
-            try:
-                self.version = self.append_now(self.session_id, records, expected_version=self.version)
-            except Exception:
-                self.store.reload_now(self.session_id)  # type: ignore[attr-defined]
-                raise
-            return
-        self.outbox[:0] = records
-        await write(self)
+        try:
+            self.version = self.append_now(self.session_id, records, expected_version=self.version)
+        except Exception:
+            self.store.reload_now(self.session_id)  # type: ignore[attr-defined]
+            raise
 
     async def join(self, task: TaskHandle, deadline: float) -> int:
         """Wait for a task, through cancels; return how many of them arrived."""

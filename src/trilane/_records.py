@@ -8,10 +8,10 @@ answered when somebody asks. Type checkers see ordinary frozen dataclasses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
-__all__ = ["ErrorAsJson", "Record", "adapter", "error_text", "maker"]
+__all__ = ["ErrorAsJson", "Record", "adapter", "error_text", "stamped"]
 
 _MISSING: Any = object()
 
@@ -97,23 +97,29 @@ _drafts: dict[RecordMeta, type] = {}
 _set_class = object.__dict__["__class__"].__set__
 
 
-def maker(cls: Any) -> Callable[..., Any]:
-    """A function that does what calling `cls` does, in half the time: it is no class, so nothing is dispatched."""
-    found = _makers.get(cls)
+def stamped(event: Any) -> Callable[..., Any]:
+    """A function of a run and the other fields that makes an event of that class, stamped with where the run is now.
+
+    It takes half the time of calling the class: it is no class, so nothing is dispatched.
+    """
+    found = _stamped.get(event)
     if found is None:
-        params, body, scope = _assignments(cls, "made")
-        start = ["    made = _new(_draft)", *body, "    return made"]
-        exec(f"def make({params}):\n" + "\n".join(start), scope)
-        found = _makers[cls] = scope["make"]
+        params, body, scope = _assignments(event, "made", _STAMP)
+        code = [f"def make(run{', ' if params else ''}{params}):", "    made = _new(_draft)", *body, "    return made"]
+        exec("\n".join(code), scope)
+        found = _stamped[event] = scope["make"]
     return found
 
 
-_makers: dict[Any, Callable[..., Any]] = {}
+_stamped: dict[Any, Callable[..., Any]] = {}
+
+#: Fields of every event, and where they come from.
+_STAMP = {"seq": "run.seq", "run_id": "run.run_id", "session_id": "run.session_id", "phase": "run.state._phase"}
 
 
 def _compile_init(cls: RecordMeta) -> Callable[..., None]:
     """The constructor: keyword-only, straight into the slots."""
-    params, body, scope = _assignments(cls, "self")
+    params, body, scope = _assignments(cls, "self", {})
     signature = f"self, {params}" if params else "self"
     exec(f"def __init__({signature}):\n    _set_class(self, _draft)\n" + "\n".join(body), scope)
     init: Callable[..., None] = scope["__init__"]
@@ -121,12 +127,18 @@ def _compile_init(cls: RecordMeta) -> Callable[..., None]:
     return init
 
 
-def _assignments(cls: RecordMeta, name: str) -> tuple[str, list[str], dict[str, Any]]:
-    """Source of a constructor: its parameters, the statements that fill `name`, and the names they need."""
+def _assignments(cls: RecordMeta, name: str, known: Mapping[str, str]) -> tuple[str, list[str], dict[str, Any]]:
+    """Source of a constructor: its parameters, the statements that fill `name`, and the names they need.
+
+    Fields that are `known` are no parameters, but expressions.
+    """
     scope: dict[str, Any] = {"_set_class": _set_class, "_new": object.__new__, "_draft": _draft(cls), "_final": cls}
     params: list[str] = []
     body: list[str] = []
     for key in cls._record_fields:
+        if key in known:
+            body.append(f"    {name}.{key} = {known[key]}")
+            continue
         if key not in cls._record_defaults:
             params.append(key)
         else:

@@ -238,6 +238,7 @@ class RunStream(Generic[Oc]):
             EventSinkClosed: the run had ended, and its last event could not be written.
         """
         core = self._running()
+        core.queue.let_others_run()
         while True:
             try:
                 event = await self.__anext__()

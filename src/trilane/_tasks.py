@@ -16,7 +16,7 @@ from itertools import count
 from time import monotonic
 from typing import Any
 
-from ._backend import Waiter, current_backend, new_waiter
+from ._backend import Waiter, current_backend, new_waiter, start_now
 
 __all__ = [
     "Clock",
@@ -195,6 +195,11 @@ class TaskOwner:
             handle._native = task = self.timers.loop.create_task(function(*args))
             task.add_done_callback(handle._finish)
         return handle
+
+    def start_now(self, task: TaskHandle) -> None:
+        """Let a task that was just spawned run until it first waits, where that is possible; else it starts soon."""
+        if not self.is_trio:
+            start_now(task._native)
 
 
 async def _run_on_trio(handle: TaskHandle, function: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:

@@ -219,8 +219,10 @@ async def test_r05_events_of_one_put_cost_one_wake_up_each_way(consumer_pauses: 
             if consumer_pauses:
                 await steps(3)
     assert seen == "abcde" * 3
-    # A consumer that pauses finds the next events there, and need not be woken for them.
-    assert resumed == {"put": 3, "get": 1 if consumer_pauses else 3}
+    # A consumer that pauses finds the next events there, and need not be woken for them. On asyncio one that does not
+    # is done with all of them within the call of `put`.
+    puts = 3 if consumer_pauses or current_backend() == "trio" else 0
+    assert resumed == {"put": puts, "get": 1 if consumer_pauses else 3}
 
 
 async def test_events_put_without_waiting_come_after_the_queued_and_hold_up_the_next(

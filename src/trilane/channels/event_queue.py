@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from trilane._backend import Waiter, new_waiter
+from trilane._backend import Waiter, checkpoint_if_cancelled, new_waiter
 from trilane.errors import AgentProtocolError
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ __all__ = ["AgentEventQueue", "QueueClosed"]
 
 T = TypeVar("T")
 
+_CREDIT = 32  # so many events may be handed over before the event loop turns
+_WORK = 8  # what the start of a tool takes of it
 _COMPACT_AFTER = 1000  # taken items that are kept at most, or as many as still wait
 
 
@@ -44,6 +46,7 @@ class AgentEventQueue(Generic[T]):
         "_acknowledged",
         "_acknowledging",
         "_complete",
+        "_credit",
         "_discarding",
         "_error",
         "_first",
@@ -52,6 +55,7 @@ class AgentEventQueue(Generic[T]):
         "_held",
         "_items",
         "_line",
+        "_most_credit",
         "_owner",
         "_parked",
         "_produced",
@@ -78,6 +82,9 @@ class AgentEventQueue(Generic[T]):
         self._getter: Waiter | None = None
         self._parked = False
         self._putter: Waiter | None = None
+        self._most_credit = self._credit = (
+            _CREDIT  # for handing over within the call of `put`; renewed when the loop has turned
+        )
         self._owner: Waiter | bool = False  # whose turn it is to put: the waiter that waited for it, or True
         self._line: list[Waiter] = []  # short: tasks of one run; an empty deque takes 600 bytes
         self._error: BaseException | None = None
@@ -123,6 +130,7 @@ class AgentEventQueue(Generic[T]):
             raise self._refusal()
         if not self._acknowledging:
             self._append(events)
+            self._wake_getter()
             return
         if self._owner is False:
             self._owner = True
@@ -137,6 +145,11 @@ class AgentEventQueue(Generic[T]):
             if self._error is None and events:
                 self._append(events)
                 self._target = target = self._produced
+                if self._getting and self._getter is not None:
+                    if self._credit > 0:
+                        self._credit = self._getter.hand_over(self._credit)
+                    else:
+                        self._getter.wake()
                 while self._acknowledged < target and self._error is None:
                     putter = self._putter
                     if putter is None:
@@ -144,6 +157,7 @@ class AgentEventQueue(Generic[T]):
                     else:
                         putter.renew()
                     self._parked = True
+                    self._credit = self._most_credit
                     await putter.wait()
                 if self._acknowledged >= target:
                     return
@@ -163,6 +177,7 @@ class AgentEventQueue(Generic[T]):
         """
         if self._error is None:
             self._append(events)
+            self._wake_getter()
 
     def discard(self) -> None:
         """Say that nobody reads: drop what is queued and whatever is put later, and never let `put` wait again."""
@@ -173,14 +188,25 @@ class AgentEventQueue(Generic[T]):
         self._acknowledged = self._produced
         self._wake_putter()
 
+    def let_others_run(self) -> None:
+        """From now on the event loop turns after every event: the consumer only hands it on to another task."""
+        self._most_credit = self._credit = 0
+
+    def may_go_on(self) -> bool:
+        """True if the producer may do a larger piece of work before the event loop turns; it costs of the credit."""
+        self._credit -= _WORK
+        return self._credit > 0
+
+    def loop_turns(self) -> None:
+        """The producer waits for something else than the consumer: whoever is ready has its turn."""
+        self._credit = self._most_credit
+
     def _append(self, events: tuple[T, ...]) -> None:
         self._produced += len(events)
         if self._discarding:
             self._acknowledged = self._produced
             return
         self._items.extend(events)
-        if self._getting:
-            self._wake_getter()
 
     def _wake_getter(self) -> None:
         if self._getting and self._getter is not None:
@@ -228,18 +254,23 @@ class AgentEventQueue(Generic[T]):
             QueueClosed: the queue was closed, and nothing is left in it.
             BaseException: the error given to `fail`, the same object every time, once nothing is left in the queue.
         """
-        return self._take(iterating=False)
+        return self._take(False)
 
     def next(self) -> Coroutine[Any, Any, T]:
         """`acknowledge` and `get` in one, for iteration: its end is `StopAsyncIteration` if the queue was complete."""
-        self.acknowledge()
-        return self._take(iterating=True)
+        return self._take(True)
 
-    async def _take(self, *, iterating: bool) -> T:
+    async def _take(self, iterating: bool) -> T:
         if self._getting:
             raise AgentProtocolError("get while another task waits in get; an AgentEventQueue has one consumer")
-        if self._held and self._error is None:
-            raise AgentProtocolError("get before the previous event was acknowledged; call acknowledge() first")
+        getter = self._getter
+        if getter is not None and getter.cancel_is_due():
+            await checkpoint_if_cancelled()
+        if self._held:
+            if iterating:
+                self.acknowledge()
+            elif self._error is None:
+                raise AgentProtocolError("get before the previous event was acknowledged; call acknowledge() first")
         items = self._items
         while self._first >= len(items):
             if self._error is not None:
@@ -247,7 +278,6 @@ class AgentEventQueue(Generic[T]):
                     raise StopAsyncIteration
                 # Without the reset every raise would add its frames to the traceback of the one before.
                 raise self._error.with_traceback(self._traceback)
-            getter = self._getter
             if getter is None:
                 self._getter = getter = new_waiter()
             else:
@@ -258,10 +288,7 @@ class AgentEventQueue(Generic[T]):
             finally:
                 self._getting = False
         self._held = self._acknowledging
-        return self._pop()
-
-    def _pop(self) -> T:
-        items, first = self._items, self._first
+        first = self._first
         item: T = items[first]
         if first + 1 == len(items):
             items.clear()
@@ -280,7 +307,7 @@ class AgentEventQueue(Generic[T]):
             self._held = False
             self._acknowledged += 1
             # Events of one put are released together, by the last.
-            if self._acknowledged >= self._target:
+            if self._parked and self._acknowledged >= self._target:
                 self._wake_putter()
 
     # --- terminal signals -----------------------------------------------------------------------------------------

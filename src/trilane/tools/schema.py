@@ -81,15 +81,17 @@ class SignatureArguments:
         if self._adapter is None:
             self._build()
         assert self._adapter is not None
-        from pydantic import ValidationError
-
         problems: dict[str, str] = {}
         values = self._prepare(arguments, problems)
         hidden = f"**{self.signature.extras[0]}" if self.signature.extras else ""
         bound: dict[str, object] = {}
         try:
             bound = self._validate(values)
-        except ValidationError as error:
+        except ValueError as error:
+            from pydantic import ValidationError
+
+            if not isinstance(error, ValidationError):
+                raise
             choices = {name: hint.choices for name, hint in self._hints.items() if hint.choices is not None}
             problems = expectation(error, values, choices, hidden) | problems
         if problems:
@@ -99,13 +101,13 @@ class SignatureArguments:
 
     def _validate(self, values: dict[str, object]) -> dict[str, object]:
         assert self._adapter is not None
-        import json
-
-        from pydantic import ValidationError
-
         try:
             return self._adapter.validate_python(values)
-        except ValidationError:
+        except ValueError:
+            import json
+
+            from pydantic import ValidationError
+
             # Types that are strict about Python values take the text form in JSON; what is really wrong fails again.
             try:
                 return self._adapter.validate_json(json.dumps(values))
