@@ -108,6 +108,9 @@ export class TrilaneClient extends EventTarget {
   followUp(session: string, text: string): Promise<{ type: "done" }>;
   stop(session: string, options?: { when?: "now" | "boundary"; reason?: string }): Promise<{ type: "done" }>;
   addEventListener<K extends keyof ClientEvents>(
-    type: K, listener: (event: Event & { detail: ClientEvents[K] }) => void, options?: boolean | AddEventListenerOptions,
+    type: K, listener: ((event: Event & { detail: ClientEvents[K] }) => void) | null, options?: boolean | AddEventListenerOptions,
+  ): void;
+  addEventListener(
+    type: string, listener: EventListenerOrEventListenerObject | null, options?: boolean | AddEventListenerOptions,
   ): void;
 }
