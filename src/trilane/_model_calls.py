@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ._tasks import Ended, current_clock
-from .errors import AgentProtocolError, ModelError
+from .errors import AgentProtocolError, ModelError, RunCancelledError
 from .events import AgentEvent, CompactionProgress
 from .messages import AssistantPart, Delta, ReasoningPart, TextPart, ToolCall, ToolCallPart, Usage, clean_text
 from .models import ModelResponse
@@ -28,7 +28,9 @@ class _Run(Protocol):
     limits: Limits
     must_show: bool
     compacting: bool
+    settled: bool
     finished: bool
+    stop_error: RunCancelledError | None
 
     def produce(self, event: type[AgentEvent], /, **fields: Any) -> None: ...
     async def put(self) -> None: ...
@@ -42,6 +44,7 @@ async def call_model(
 
     Raises:
         AgentProtocolError: the run is over.
+        RunCancelledError: a stop was asked for: let it through.
         ModelError: the model did not answer in time, or with something that is no response.
         Exception: what the model raised.
     """
@@ -50,6 +53,8 @@ async def call_model(
     chosen: Model = core.setup.model if model is None else core.setup.resolve(model)
     if core.must_show:
         await core.put()  # no model call begins before the caller has seen what was before it
+    if core.stop_error is not None and not core.settled:
+        raise core.stop_error  # nor after it has left
     seconds = min((one for one in (timeout, core.limits.model_seconds) if one is not None), default=None)
     taken = _Taken(emit)
     clock = current_clock.get()

@@ -16,6 +16,7 @@ from ._batch import Batch
 from ._conversation import add_user_message, take_steering, through_on_message
 from ._dispatch import HookError, Withheld
 from ._generate import generate
+from ._records import error_text
 from ._resume import first_step, take_up_tools
 from ._tasks import Ended
 from .decisions import CompactedHistory
@@ -410,8 +411,11 @@ async def _ask_to_compact(core: Core) -> tuple[bool, str]:
     try:
         value = await core.dispatcher.first(core.hooks.on_compact, core.clock, core.context, requested)
     except HookError as failure:
+        error = failure.error
+        if error is core.stop_error:  # from a model call that was not to begin any more
+            core.check()
         core.dispatcher.report(failure)
-        return False, f"plugin {failure.implementation.plugin!r} failed: {type(failure.error).__name__}"
+        return False, f"plugin {failure.implementation.plugin!r} failed: {type(error).__name__}: {error_text(error)}"
     if value is None:
         return False, "nothing to compact"
     if not isinstance(value, CompactedHistory):

@@ -249,6 +249,7 @@ class RunContext(Generic[Dc]):
             timeout: Seconds for the call, beside `Limits.model_seconds` and the time the hook has.
 
         Raises:
+            RunCancelledError: a stop was asked for: let it through.
             ModelError: the model did not answer in time, or what it returned is no response.
             ConfigError: there is no such model.
             Exception: what the model raised.

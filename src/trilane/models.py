@@ -177,7 +177,8 @@ class ModelResponse(Record):
 class Model(Protocol):
     """Turns a request into a response. The only thing a provider has to write.
 
-    Optional: `async def aclose(self)`, called by `agent.aclose()`.
+    Optional: `async def aclose(self)`, called by `agent.aclose()`; `context_tokens`, an int that says how many tokens it
+    sees, by which plugins know when a conversation is too long.
     """
 
     @property

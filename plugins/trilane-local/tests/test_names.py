@@ -28,6 +28,7 @@ def test_a_path_is_a_name(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRILANE_LOCAL_MODEL_PATH", str(gguf))
     assert resolve_model("local", PluginManager()).name == f"local:{gguf}"
     assert repr(LocalModel(str(gguf))) == f"LocalModel({str(gguf)!r})"
+    assert LocalModel(str(gguf), context_tokens=4096).context_tokens == 4096
 
 
 def test_what_cannot_be_a_model_says_why(tmp_path: Path) -> None:

@@ -142,6 +142,19 @@ async def _resume(chat: Chat, argument: str) -> None:
     await chat.resume()
 
 
+async def _compact(chat: Chat, argument: str) -> None:
+    if argument not in ("", "undo"):
+        raise UsageError(f"/compact {one_line(argument, 40)}: it takes nothing, or undo")
+    if (await where_it_stands(chat.agent.store, chat.session)).is_new:
+        raise UsageError("there is nothing to compact: nothing was said yet")
+    if not argument:
+        await chat.compact()
+    elif await chat.agent.undo_compaction(chat.session):
+        chat.front.tell("the model sees again what it saw before the last compaction")
+    else:
+        chat.front.tell("no compaction is left to take back")
+
+
 def _quit(chat: Chat, argument: str) -> None:
     chat.is_over = True
     chat.stop()
@@ -153,6 +166,9 @@ COMMANDS: dict[str, Command] = {
     "plugins": Command("", "the plugins that take part", _plugins),
     "sessions": Command("[ID]", "the stored sessions; ID goes on with another", _sessions, meanwhile=False),
     "resume": Command("", "take up a run that was stopped or cut off", _resume, meanwhile=False),
+    "compact": Command(
+        "[undo]", "shorten what the model sees of this session; undo takes that back", _compact, meanwhile=False
+    ),
     "stop": Command("", "stop the run at its next boundary", _stop),
     "help": Command("", "this list", _help),
     "quit": Command("", "leave the chat", _quit),

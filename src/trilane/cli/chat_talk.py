@@ -91,8 +91,16 @@ class Chat:
         options = {key: value for key, value in self._run_options().items() if key != "session"}
         await self.run(lambda _: self.agent.resume(session, **options))
 
-    async def run(self, start: Callable[[dict[str, Any]], RunStream[Any]]) -> None:
-        """Work one run to its end. Whatever it raises is told and does not end the chat."""
+    async def compact(self) -> None:
+        """Shorten what models see of the session, and say what came of it."""
+        session = self.session
+        options = {key: value for key, value in self._run_options().items() if key != "session"}
+        await self.run(lambda _: self.agent.stream_compaction(session, **options), stopped="nothing was changed")
+
+    async def run(
+        self, start: Callable[[dict[str, Any]], RunStream[Any]], *, stopped: str = "/resume takes it up again"
+    ) -> None:
+        """Work one run to its end. Whatever it raises is told and does not end the chat; `stopped` says what then."""
         options = self._run_options()
         self._said = []
         outcome = await drive(
@@ -104,7 +112,7 @@ class Chat:
         )
         if outcome.result is not None and self.session not in self.used:
             self.used.append(self.session)
-        self._tell(outcome)
+        self._tell(outcome, stopped)
         self._give_back(outcome)
         if outcome.exit_status > _SIGNALLED and (outcome.exit_status != _CTRL_C or not self.front.is_interactive):
             raise ChatLeft(outcome.exit_status)
@@ -121,7 +129,7 @@ class Chat:
         self._run = run
         return self.front.attend(run, self._hear)
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _tell(self, outcome: Outcome, stopped: str) -> None:
         """How a run ended, if not well."""
         error = outcome.error
         if self._debug and error is not None:
@@ -131,7 +139,7 @@ class Chat:
         if isinstance(error, RunCancelledError):
             if outcome.exit_status == 1:  # stopped by a command or by a plugin; after a signal this was told before
                 self.front.note(summary(error, outcome.tally))
-            self.front.note("/resume takes it up again")
+            self.front.note(stopped)
         elif isinstance(error, SessionError):
             self.front.error(error_paragraph(error))
         elif error is not None:

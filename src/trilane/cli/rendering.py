@@ -12,7 +12,7 @@ from trilane._records import adapter, error_text
 from trilane.events import (
     ChildEvent,
     CompactionCompleted,
-    CompactionStarted,
+    CompactionProgress,
     CustomEvent,
     Event,
     MessageCompleted,
@@ -84,6 +84,7 @@ class HumanRenderer(Renderer):
 
     def __init__(self, *, verbose: bool = False) -> None:
         self.verbose = verbose
+        self._is_compacting = False
 
     def show(self, event: Event) -> None:
         self._show(event, ())
@@ -127,10 +128,14 @@ class HumanRenderer(Renderer):
                 self.detail(f"{prefix}phase {event.previous} -> {event.phase}")
             case UserMessageAdded() if event.origin != "request":
                 self.detail(f"{prefix}{event.origin.replace('_', ' ')}: {one_line(event.message.text, 100)}")
-            case CompactionStarted():
-                self.detail(f"{prefix}shortening the history")
-            case CompactionCompleted() if event.changed:
-                self.warning(f"the history was shortened: {event.reason or 'no reason given'}")
+            case CompactionProgress():
+                # The first of a compaction says what is begun, and why nothing else is seen for a while.
+                self.detail(f"{prefix}{event.text}") if self._is_compacting else self.line(f"{prefix}{event.text}")
+                self._is_compacting = True
+            case CompactionCompleted():
+                self._is_compacting = False
+                if event.changed:
+                    self.line(f"{prefix}shortened for the model: {event.reason or 'no reason given'}")
             case CustomEvent():
                 data = "" if event.data is None else one_line(str(event.data), 80)
                 self.detail(f"{prefix}{event.plugin}: {event.name} {data}")

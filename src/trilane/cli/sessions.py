@@ -1,4 +1,4 @@
-"""`trilane sessions`: list, show, resume, fork, rename, delete, export, import, doctor, backup.
+"""`trilane sessions`: list, show, resume, compact, fork, rename, delete, export, import, doctor, backup.
 
 What they do is in the files `sessions_*.py`, loaded when a command runs.
 """
@@ -14,6 +14,7 @@ from .groups import CheapGroup
 
 __all__ = [
     "backup_command",
+    "compact_command",
     "delete_command",
     "doctor_command",
     "export_command",
@@ -123,6 +124,37 @@ def resume_command(
             )
         )
     )
+
+
+@sessions_app.command("compact")
+@reported
+def compact_command(
+    session: _Session,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the last compaction back instead.")] = False,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="PROVIDER or PROVIDER:NAME.", metavar="MODEL", show_default=False)
+    ] = "",
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option("-p", help="no:NAME leaves out an installed plugin; may be repeated.", metavar="no:NAME"),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show phases and other details.")] = False,
+    store: _Store = "sqlite",
+) -> None:
+    """Shorten what models see of a session. What is stored stays whole.
+
+    Exit status: 0 it is shorter (or, with --undo, whole again), 1 nothing has changed.
+    """
+    from . import sessions_compact
+    from .options import blocked_names
+    from .sessions_store import with_store
+
+    if undo:
+        status = 0 if with_store(store, lambda opened: sessions_compact.undo(opened, session)) else 1
+    else:
+        blocked = blocked_names(tuple(plugin or ()))
+        status = with_store(store, lambda opened: sessions_compact.compact(opened, session, model, blocked, verbose))
+    raise typer.Exit(status)
 
 
 @sessions_app.command("fork")

@@ -82,6 +82,11 @@ class LocalModel:
         """`local:smollm2`, or `local:` and the path."""
         return self._name
 
+    @property
+    def context_tokens(self) -> int:
+        """How much of a conversation it sees."""
+        return self._settings.context_tokens
+
     def __repr__(self) -> str:
         return f"LocalModel({self._name.partition(':')[2]!r})"
 
