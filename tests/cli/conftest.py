@@ -17,12 +17,38 @@ from typing import Any, TypeVar
 
 import pytest
 
+from trilane.cli.app import run_app
 from trilane.events import AgentEvent, Event, RunCompleted, ToolCompleted, ToolStarted
 from trilane.messages import AssistantMessage, TextPart, ToolCall, ToolCallPart, ToolResult
 from trilane.result import RunResult
 from trilane.state import AgentPhase
 
 E = TypeVar("E", bound=AgentEvent)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the sessions of `trilane` are, which is run in an empty folder."""
+    path = tmp_path / "sessions.sqlite3"
+    monkeypatch.setenv("TRILANE_SESSIONS", str(path))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith(("OPENAI_", "ANTHROPIC_")) or name in ("TRILANE_MODEL", "TRILANE_STORE"):
+            monkeypatch.delenv(name)
+    return path
+
+
+@pytest.fixture
+def trilane(place: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """The command line, in this process: exit status, stdout, stderr."""
+
+    def run(*args: str) -> tuple[int, str, str]:
+        status = run_app(args)
+        out, err = capfd.readouterr()
+        return status, out, err
+
+    return run
 
 
 class EventMaker:

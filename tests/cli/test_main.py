@@ -78,6 +78,18 @@ def test_without_typer_it_says_what_to_install() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_ctrl_c_while_it_starts_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "trilane", "--help"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "trilane: interrupted\n")
+
+
 def test_help_names_the_commands() -> None:
     done = _run("--help")
     assert done.returncode == 0

@@ -48,7 +48,7 @@ def test_the_answer_is_on_stdout_and_the_rest_on_stderr(run: Run) -> None:
 
 
 def test_json_has_pairs_phases_in_order_and_one_terminal_event_last(run: Run) -> None:
-    done = run("two", "--json")
+    done = run("two", "--json", "-p", "no:compact")  # which gives each turn another phase
     assert done.returncode == 0, done.stderr
     events = _events(done)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
@@ -217,6 +217,12 @@ def test_root_is_what_file_tools_see(run: Run, tmp_path: Path) -> None:
     assert "<- count_words" in done.stderr
 
 
+def test_yes_and_no_exclude_each_other(run: Run) -> None:
+    done = run("ask", "--no", "--yes")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--yes and --no exclude each other" in done.stderr
+
+
 @pytest.fixture
 def start(acting_environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts a run that is to be interrupted."""
@@ -277,7 +283,37 @@ def test_termination_ends_in_order_too(start: Start) -> None:
     process = start("nap")
     _, notes = _interrupt_when(process, "the nap begins", signal.SIGTERM)
     assert process.returncode == 128 + signal.SIGTERM
-    assert "Terminated by a signal." in notes
+    assert "Put aside: terminated by a signal." in notes
+    assert "Ctrl-C" not in notes
+    again = notes[notes.index("go on with: ") :].split("go on with: trilane ")[1].split()
+    assert again[:2] == ["sessions", "resume"]
+
+
+def test_a_run_whose_terminal_is_closed_is_put_aside_too(start: Start) -> None:
+    process = start("nap")
+    _, notes = _interrupt_when(process, "the nap begins", signal.SIGHUP)
+    assert process.returncode == 128 + signal.SIGHUP
+    assert "Put aside: the terminal was closed." in notes
+
+
+def test_a_run_that_is_to_outlive_its_terminal_does(acting_environment: dict[str, str], tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        ["nohup", sys.executable, "-m", "trilane", "run", "go", "-m", "acting:soon"],
+        env=acting_environment,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _, notes = _interrupt_when(process, "it begins soon", signal.SIGHUP)
+        assert "<- soon: done in time" in notes
+        assert "-> count" in notes, "it went on"
+        assert process.returncode == 1  # the script of the scene is at its end
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_json_can_be_read_without_trilane(run: Run) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import anyio
 import pytest
 
 from trilane import Agent, Tool, ToolContext, tool
-from trilane.cli.app import run_app
 from trilane.cli.sessions_doctor import explain
 from trilane.messages import AssistantMessage, ImagePart, TextPart, ToolResult, UserMessage
 from trilane.stores import CallFinished, DamagedRecord, InMemoryStore, MessageStored, record_from_json
@@ -21,28 +19,6 @@ from trilane.testing.stores import append_all, said, sample_records
 from trilane_sqlite import SqliteStore
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "sessions.sqlite3"
-    monkeypatch.setenv("TRILANE_SESSIONS", str(path))
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith(("OPENAI_", "ANTHROPIC_")) or name == "TRILANE_MODEL":
-            monkeypatch.delenv(name)
-    return path
-
-
-@pytest.fixture
-def trilane(place: Path, capfd: pytest.CaptureFixture[str]) -> Command:
-    def run(*args: str) -> tuple[int, str, str]:
-        status = run_app(args)
-        out, err = capfd.readouterr()
-        return status, out, err
-
-    return run
 
 
 def stored(place: Path, work: Callable[[SqliteStore], Any]) -> Any:

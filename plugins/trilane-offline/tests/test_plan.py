@@ -199,6 +199,24 @@ def test_what_no_argument_took_is_said(file_tools: Tools) -> None:
     assert plan.notes == ["I could not take this into account: 5 (in “which files are larger than 5 MB”)."]
 
 
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("Which file is the largest?", "largest"),
+        ("Show the smallest file", "smallest"),
+        ("List the biggest files", "biggest"),
+    ],
+)
+def test_an_extreme_that_nothing_is_counted_for_is_said(file_tools: Tools, text: str, word: str) -> None:
+    plan = make_plan([text], file_tools)
+    assert [call.tool for call in plan.first_calls] == ["list_files"]
+    assert plan.notes == [
+        f"I did not look for the {word} (in “{text.rstrip('?')}”): I compare only what I count, "
+        "as in “Which Markdown file has the most words?”."
+    ]
+    assert make_plan(["Which Markdown file has the most words?"], file_tools).notes == []
+
+
 def test_a_list_parameter_takes_all_numbers() -> None:
     numbers = {"type": "array", "items": {"type": "number"}}
     tool = ToolSpec(

@@ -112,6 +112,13 @@ async def test_file_and_folder_are_for_their_owner_only(store: SqliteStore, path
     assert stat.S_IMODE(os.stat(path.parent).st_mode) == 0o700
 
 
+async def test_a_folder_is_explained(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    with pytest.raises(StoreError, match="is a folder. Give the path of a file that you may write"):
+        await store.load("s")
+    store.close()
+
+
 async def test_no_file_in_memory(tmp_path: Path) -> None:
     store = SqliteStore(":memory:")
     with pytest.raises(ConfigError, match="wants the path of a file, not ':memory:'; trilane"):

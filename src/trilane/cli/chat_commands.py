@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .chat_sessions import known_sessions, session_lines, where_it_stands
 from .choice import ModelChoice
 from .console import UsageError
+from .sessions_store import is_id
 from .text import columns, one_line, visible
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ async def _sessions(chat: Chat, argument: str) -> None:
     if not argument:
         chat.front.tell("\n".join(session_lines(await known_sessions(store), chat.session)))
         return
-    state = await where_it_stands(store, argument)
-    if state.is_new:
+    state = await where_it_stands(store, argument) if is_id(argument) else None
+    if state is None or state.is_new:
         raise UsageError(f"there is no session {one_line(argument, 60)!r}; /sessions lists those there are")
     chat.session = argument
     chat.front.tell(f"session {visible(argument)}: {state.text}")

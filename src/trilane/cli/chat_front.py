@@ -98,10 +98,10 @@ def stopping(
     leave: Callable[[int], None] | None = None,
 ) -> Interrupts:
     """Signals as in `trilane run`, except that a run which cannot be stopped is waited for a little longer."""
-    from .driver import summary
+    from .driver import summary, unless_gone
 
-    def first() -> None:
-        renderer.note("stopping at the next boundary; press Ctrl-C again to stop at once")
+    def first(text: str) -> None:
+        unless_gone(lambda: renderer.note(text))
 
     def give_up() -> None:
         renderer.close()

@@ -38,7 +38,7 @@ class ChatOptions:
     model: str = ""
     session: str = ""
     go_on: bool = False
-    store: str = "sqlite"
+    store: str = ""
     root: str = ""
     plugin_options: tuple[str, ...] = ()
     max_turns: int | None = None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .text import columns, count, one_line, visible
+from .text import columns, count, id_text, one_line
 
 if TYPE_CHECKING:
     from trilane.sessions import SessionInfo
@@ -47,7 +47,7 @@ def session_lines(sessions: Sequence[SessionInfo], current: str) -> list[str]:
     for session in sessions:
         when = session.updated.astimezone().strftime("%Y-%m-%d %H:%M") if session.updated is not None else "-"
         mark = "*" if session.id == current else ""
-        rows.append([mark, visible(session.id), when, one_line(session.title or session.preview, 60) or "-"])
+        rows.append([mark, id_text(session.id), when, one_line(session.title or session.preview, 60) or "-"])
     return columns(rows)
 
 

@@ -87,7 +87,7 @@ class ChatTerminal(ChatFront):
         self._screen.editor = self._line
         self._mode(working=False)
         self._tty.write(_PASTES[0])
-        for number in (signal.SIGTERM, signal.SIGWINCH):
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGWINCH):
             self._signals[number] = signal.signal(number, self._signalled)
         self._loop.add_reader(0, self._readable)
         self._screen.open()

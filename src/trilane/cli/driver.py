@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from trilane import RunStream
     from trilane.result import RunResult
 
-__all__ = ["Attend", "MakeInterrupts", "Outcome", "drive", "summary"]
+_CTRL_C = 130
+
+__all__ = ["Attend", "MakeInterrupts", "Outcome", "drive", "summary", "unless_gone"]
 
 Attend: TypeAlias = "Callable[[RunStream[Any]], AbstractContextManager[object]]"
 MakeInterrupts: TypeAlias = "Callable[[RunStream[Any], Renderer, Tally], Interrupts]"
@@ -38,12 +40,20 @@ class Outcome:
         result: What the run returned, if it got as far as having a result.
         error: What it raised.
         exit_status: 0, 1, or 128 and the number of the signal that ended it.
+        reason: Why it was ended by a signal; empty if it was not.
+        tally: What was done.
     """
 
     result: RunResult[Any] | None = None
     error: BaseException | None = None
     exit_status: int = 0
+    reason: str = ""
     tally: Tally = field(default_factory=Tally)
+
+    @property
+    def is_put_aside(self) -> bool:
+        """True if its process was terminated, so that it goes on when it is resumed."""
+        return self.exit_status not in (0, 1, _CTRL_C)
 
 
 async def drive(
@@ -81,9 +91,14 @@ async def drive(
                             renderer.note(answers.remark(event.question))
                 except RunCancelledError as error:
                     outcome.error = error
+                except OSError:  # the terminal is gone, and the signal that says so has come
+                    if not interrupts.puts_aside:
+                        raise
+                    await run.suspend()
+                    await interrupts.interrupted.wait()
                 if interrupts.exit_status:
                     await run.close()
-                    outcome.exit_status = interrupts.exit_status
+                    outcome.exit_status, outcome.reason = interrupts.exit_status, interrupts.reason
             outcome.result = run.result
     except BrokenPipeError:
         raise
@@ -100,9 +115,9 @@ async def drive(
         outcome.error = error
         outcome.result = getattr(error, "result", None) or _result_of(run)
     finally:
-        renderer.close()
+        unless_gone(renderer.close)
     if outcome.exit_status:
-        renderer.note(summary(outcome.error, outcome.tally))
+        unless_gone(lambda: renderer.note(summary(outcome.error, outcome.tally, outcome.reason)))
     elif outcome.error is not None:
         outcome.exit_status = 1
     return outcome
@@ -118,9 +133,19 @@ def _result_of(run: RunStream[Any] | None) -> RunResult[Any] | None:
         return None
 
 
+def unless_gone(write: Callable[[], None]) -> None:
+    """Write to a terminal that may be gone."""
+    try:
+        write()
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
+
+
 def _interrupts(run: RunStream[Any], renderer: Renderer, tally: Tally) -> Interrupts:
-    def first() -> None:
-        renderer.note("stopping at the next boundary; press Ctrl-C again to stop at once")
+    def first(text: str) -> None:
+        unless_gone(lambda: renderer.note(text))
 
     def give_up() -> None:
         renderer.close()
@@ -129,9 +154,10 @@ def _interrupts(run: RunStream[Any], renderer: Renderer, tally: Tally) -> Interr
     return Interrupts(run, on_first=first, on_give_up=give_up)
 
 
-def summary(error: BaseException | None, tally: Tally) -> str:
+def summary(error: BaseException | None, tally: Tally, reason: str = "") -> str:
     """Why a run was stopped, and below it what was done and what was not."""
-    reason = str(error) if isinstance(error, RunCancelledError) and str(error) else "interrupted by Ctrl-C"
+    if not reason:
+        reason = str(error) if isinstance(error, RunCancelledError) and str(error) else "interrupted by Ctrl-C"
     return "\n".join([f"{reason[0].upper()}{reason[1:]}.", *tally.lines()])
 
 

@@ -16,6 +16,7 @@ from .console import UsageError, logging_to, report_error, say
 from .driver import Outcome, drive
 from .options import blocked_names
 from .rendering import JsonRenderer, PlainRenderer, Renderer
+from .text import visible
 
 if TYPE_CHECKING:
     from trilane.agent import Agent
@@ -32,7 +33,7 @@ class Launch:
     session: str = ""
     go_on: bool = False
     resume: bool = False
-    store: str = "sqlite"
+    store: str = ""
     root: str = ""
     plugin_options: tuple[str, ...] = ()
     max_turns: int | None = None
@@ -72,6 +73,8 @@ def launch(options: Launch) -> int:
 def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) -> int:
     import asyncio
 
+    from .sessions_run import is_kept, keep_session, leave_session
+
     agent, choice = make_agent(options.model, blocked)
     renderer = _renderer(out, options)
     if options.verbose or not choice.is_default or sys.stderr.isatty():
@@ -86,8 +89,6 @@ def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) ->
         run_options["limits"] = Limits(turns=options.max_turns)
 
     async def work() -> Outcome:
-        from .sessions_run import keep_session, leave_session
-
         try:
             session = await keep_session(agent, options)
             if options.resume:
@@ -99,6 +100,8 @@ def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) ->
 
     outcome = asyncio.run(work())
     status = outcome.exit_status
+    if outcome.is_put_aside and outcome.result is not None and is_kept(agent):
+        say(f"go on with: trilane sessions resume {visible(outcome.result.session_id)}")
     if status == 1 and outcome.error is not None:
         status = report_error(outcome.error, debug=options.debug)
     if options.trace_plugins and outcome.result is not None:
@@ -143,7 +146,7 @@ def make_agent(model: str, blocked: tuple[str, ...]) -> tuple[Agent[None, str], 
 
     names = {info.name for info in discover()} - set(blocked)
     choice = choose_model(model, os.environ, names)
-    return Agent(choice.model, plugins=installed(), disabled_plugins=blocked), choice
+    return Agent(choice.model, plugins=installed(), disabled_plugins=blocked, replayable=True), choice
 
 
 def _renderer(out: IO[str], options: Launch) -> Renderer:

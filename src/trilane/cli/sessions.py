@@ -1,4 +1,4 @@
-"""`trilane sessions`: list, show, resume, compact, fork, rename, delete, export, import, doctor, backup.
+"""`trilane sessions`: list, show, resume, replay, fork, rename, delete, export, import, doctor, backup.
 
 What they do is in the files `sessions_*.py`, loaded when a command runs.
 """
@@ -11,10 +11,22 @@ import typer
 
 from .console import reported
 from .groups import CheapGroup
+from .options import (
+    DebugOption,
+    JsonOption,
+    ModelOption,
+    NoOption,
+    PluginOption,
+    RootOption,
+    SessionArgument,
+    StoreOption,
+    VerboseOption,
+    YesOption,
+    approval,
+)
 
 __all__ = [
     "backup_command",
-    "compact_command",
     "delete_command",
     "doctor_command",
     "export_command",
@@ -22,6 +34,7 @@ __all__ = [
     "import_command",
     "list_command",
     "rename_command",
+    "replay_command",
     "resume_command",
     "sessions_app",
     "show_command",
@@ -35,14 +48,6 @@ sessions_app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_Store = Annotated[
-    str,
-    typer.Option(help="NAME or NAME:PLACE of a session store.", metavar="STORE", envvar="TRILANE_STORE"),
-]
-_Session = Annotated[
-    str, typer.Argument(help="Id of the session, or the beginning of it.", metavar="ID", show_default=False)
-]
-
 
 @sessions_app.command("list")
 @reported
@@ -52,7 +57,7 @@ def list_command(
     ] = "",
     limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many lines.", min=1, metavar="N")] = 20,
     json_lines: Annotated[bool, typer.Option("--json", help="One line of JSON for each.")] = False,
-    store: _Store = "sqlite",
+    store: StoreOption = "",
 ) -> None:
     """One line for each session, the one used last first; with --search, for each place where the text occurs."""
     from .sessions_store import with_store
@@ -67,9 +72,9 @@ def list_command(
 @sessions_app.command("show")
 @reported
 def show_command(
-    session: _Session,
+    session: SessionArgument,
     full: Annotated[bool, typer.Option("--full", help="Whole messages and results.")] = False,
-    store: _Store = "sqlite",
+    store: StoreOption = "",
 ) -> None:
     """The messages of a session, with their ids, and how its runs ended."""
     from .sessions_store import with_store
@@ -81,24 +86,16 @@ def show_command(
 @sessions_app.command("resume")
 @reported
 def resume_command(
-    session: _Session,
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="PROVIDER or PROVIDER:NAME.", metavar="MODEL", show_default=False)
-    ] = "",
-    root: Annotated[
-        str, typer.Option(help="The folder that file tools may see.", metavar="PATH", show_default=False)
-    ] = "",
-    plugin: Annotated[
-        list[str] | None,
-        typer.Option("-p", help="no:NAME leaves out an installed plugin; may be repeated.", metavar="no:NAME"),
-    ] = None,
-    approve: Annotated[
-        bool | None, typer.Option("--yes/--no", help="Answer every approval without asking.", show_default=False)
-    ] = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="Print every event as one line of JSON.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show phases and other details.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    store: _Store = "sqlite",
+    session: SessionArgument,
+    model: ModelOption = "",
+    root: RootOption = "",
+    plugin: PluginOption = None,
+    yes: YesOption = False,
+    no: NoOption = False,
+    json_lines: JsonOption = False,
+    verbose: VerboseOption = False,
+    debug: DebugOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Go on where a session was cut off or put aside. Exit status as of `trilane run`.
 
@@ -117,7 +114,7 @@ def resume_command(
                 model=model,
                 root=root,
                 plugin_options=tuple(plugin or ()),
-                approve=approve,
+                approve=approval(yes, no),
                 json_lines=json_lines,
                 verbose=verbose,
                 debug=debug,
@@ -126,46 +123,57 @@ def resume_command(
     )
 
 
-@sessions_app.command("compact")
+@sessions_app.command("replay")
 @reported
-def compact_command(
-    session: _Session,
-    undo: Annotated[bool, typer.Option("--undo", help="Take the last compaction back instead.")] = False,
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="PROVIDER or PROVIDER:NAME.", metavar="MODEL", show_default=False)
+def replay_command(
+    session: SessionArgument,
+    run: Annotated[
+        str, typer.Option("--run", help="Only the run whose id begins so; all runs without it.", metavar="RUN")
     ] = "",
-    plugin: Annotated[
+    ignore: Annotated[
         list[str] | None,
-        typer.Option("-p", help="no:NAME leaves out an installed plugin; may be repeated.", metavar="no:NAME"),
+        typer.Option(
+            "--ignore",
+            help="What not to compare: hooks, requests, arguments, results, messages, events or endings; repeatable.",
+            metavar="WHAT",
+        ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show phases and other details.")] = False,
-    store: _Store = "sqlite",
+    root: RootOption = "",
+    plugin: PluginOption = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="What was found, as one line of JSON.")] = False,
+    store: StoreOption = "",
 ) -> None:
-    """Shorten what models see of a session. What is stored stays whole.
+    """Run a session again, offline, through the plugins of today, and say what first differs from what is stored.
 
-    Exit status: 0 it is shorter (or, with --undo, whole again), 1 nothing has changed.
+    The model answers what is stored, and no tool runs: its stored result is taken. The session is only read. Runs of
+    this command line are compared in everything; of others, what follows from the history.
+
+    Exit status: 0 all is as it was, 1 something differs, or the session cannot be replayed.
     """
-    from . import sessions_compact
-    from .options import blocked_names
-    from .sessions_store import with_store
+    from .sessions_replay import replay_lines
 
-    if undo:
-        status = 0 if with_store(store, lambda opened: sessions_compact.undo(opened, session)) else 1
-    else:
-        blocked = blocked_names(tuple(plugin or ()))
-        status = with_store(store, lambda opened: sessions_compact.compact(opened, session, model, blocked, verbose))
-    raise typer.Exit(status)
+    lines, is_same = replay_lines(
+        session,
+        store,
+        run=run,
+        ignore=tuple(ignore or ()),
+        root=root,
+        plugin_options=tuple(plugin or ()),
+        json_lines=json_lines,
+    )
+    _print(lines)
+    raise typer.Exit(0 if is_same else 1)
 
 
 @sessions_app.command("fork")
 @reported
 def fork_command(
-    session: _Session,
+    session: SessionArgument,
     at: Annotated[
         str, typer.Option(help="The last message that is taken; all of them without it.", metavar="MESSAGE")
     ] = "",
     new: Annotated[str, typer.Option("--as", help="Id of the new session.", metavar="ID")] = "",
-    store: _Store = "sqlite",
+    store: StoreOption = "",
 ) -> None:
     """Make a session of the beginning of another, and print its id."""
     from .sessions_changes import fork
@@ -177,9 +185,9 @@ def fork_command(
 @sessions_app.command("rename")
 @reported
 def rename_command(
-    session: _Session,
+    session: SessionArgument,
     title: Annotated[str, typer.Argument(help="The new title; empty for none.", metavar="TITLE", show_default=False)],
-    store: _Store = "sqlite",
+    store: StoreOption = "",
 ) -> None:
     """Give a session a title."""
     from .sessions_changes import rename
@@ -192,7 +200,7 @@ def rename_command(
 @reported
 def delete_command(
     sessions: Annotated[list[str], typer.Argument(help="Whole ids of sessions.", metavar="ID...", show_default=False)],
-    store: _Store = "sqlite",
+    store: StoreOption = "",
 ) -> None:
     """Delete sessions with all that belongs to them. There is no way back; ids must be given whole."""
     from .sessions_changes import delete
@@ -204,12 +212,12 @@ def delete_command(
 @sessions_app.command("export")
 @reported
 def export_command(
-    session: _Session,
+    session: SessionArgument,
     markdown: Annotated[bool, typer.Option("--markdown/--jsonl", help="For reading, or for `import`.")] = False,
     output: Annotated[
         str, typer.Option("--output", "-o", help="The file; standard output without it.", metavar="FILE")
     ] = "",
-    store: _Store = "sqlite",
+    store: StoreOption = "",
 ) -> None:
     """Write a session as JSON lines, one for each record, or as Markdown."""
     from .sessions_export import export
@@ -223,13 +231,13 @@ def export_command(
 def import_command(
     file: Annotated[str, typer.Argument(help="JSON lines of `export`; - reads standard input.", metavar="FILE")],
     new: Annotated[str, typer.Option("--as", help="Id of the session, instead of the one in the file.")] = "",
-    store: _Store = "sqlite",
+    store: StoreOption = "",
 ) -> None:
     """Read a session that was exported as JSON lines, and print its id."""
     from .sessions_export import import_file
     from .sessions_store import with_store
 
-    _print(with_store(store, lambda opened: import_file(opened, file, new)))
+    _print(with_store(store, lambda opened: import_file(opened, file, new), makes=True))
 
 
 @sessions_app.command("doctor")
@@ -238,7 +246,7 @@ def doctor_command(
     session: Annotated[
         str, typer.Argument(help="Id of a session, or the beginning of it; the whole store without.", metavar="ID")
     ] = "",
-    store: _Store = "sqlite",
+    store: StoreOption = "",
 ) -> None:
     """Say in words where a session stands and what resuming it would do, or what is wrong with the store.
 
@@ -256,7 +264,7 @@ def doctor_command(
 @reported
 def backup_command(
     file: Annotated[str, typer.Argument(help="The file to write; it must not exist.", metavar="FILE")],
-    store: _Store = "sqlite",
+    store: StoreOption = "",
 ) -> None:
     """Copy the whole store to a new file, while it may be in use."""
     from .sessions_changes import back_up

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .console import UsageError, say
-from .sessions_store import find_session
+from .sessions_store import find_session, is_id, new_session_id
+from .text import id_text, one_line
 
 if TYPE_CHECKING:
     from trilane.stores import SessionStore
@@ -19,7 +20,7 @@ async def fork(store: SessionStore, session: str, at_message: str, new: str) -> 
     from trilane.sessions import fork_session
 
     info = await find_session(store, session)
-    return [await fork_session(store, info.id, new, at_message=at_message)]
+    return [await fork_session(store, info.id, new_session_id(new, "--as"), at_message=at_message)]
 
 
 async def rename(store: SessionStore, session: str, title: str) -> None:
@@ -43,9 +44,9 @@ async def delete(store: SessionStore, sessions: Sequence[str]) -> None:
     if not isinstance(store, CanDelete):
         raise UsageError("this store cannot delete its sessions")
     for session in sessions:
-        if not await store.delete_session(session):
-            raise UsageError(f"there is no session {session!r}; nothing more was deleted")
-        say(f"deleted {session}")
+        if not is_id(session) or not await store.delete_session(session):
+            raise UsageError(f"there is no session {one_line(session, 80)!r}; nothing more was deleted")
+        say(f"deleted {id_text(session)}")
 
 
 async def back_up(store: SessionStore, file: str) -> None:

@@ -8,7 +8,7 @@ from trilane._stored import StoredPoint
 from trilane.stores import SessionView
 
 from .sessions_store import find_session
-from .text import call_text, count, one_line
+from .text import call_text, count, id_text, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ async def examine(store: SessionStore, session: str) -> tuple[list[str], bool]:
         records: list[SessionRecord] = []
         async for page in pages(store, info.id):
             records += page.records
-        lines = [f"session {info.id}", *explain(records), *await _owner(store, info.id)]
+        lines = [f"session {id_text(info.id)}", *explain(records), *await _owner(store, info.id)]
         return lines, not any(record.kind == "damaged" for record in records)
     from trilane.sessions import CanCheck, CanList
 

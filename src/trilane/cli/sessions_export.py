@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from .console import UsageError, say
-from .sessions_store import find_session
+from .sessions_store import find_session, new_session_id
 from .text import content_text
 
 if TYPE_CHECKING:
@@ -87,22 +87,39 @@ async def import_file(store: SessionStore, file: str, new: str) -> list[str]:
     from trilane.sessions import CanRename, import_session
     from trilane.stores import record_from_json
 
-    header, lines = _read(file)
-    session = new or str(header.get("id", ""))
+    header, lines, is_cut = _read(file)
+    session = new_session_id(new, "--as") or str(header.get("id", ""))
     if not session:
         raise UsageError(f"{file} does not say which session it is; give it an id with --as ID")
     records = [record_from_json(line) for line in lines]
+    if not records:
+        raise UsageError(f"{file} has no record of its session in it; nothing was imported")
     await import_session(store, session, records)
     title = header.get("title")
     if isinstance(title, str) and title and isinstance(store, CanRename):
         await store.rename_session(session, title)
+    _tell_if_cut(file, header, len(records), is_cut)
     damaged = sum(record.kind == "damaged" for record in records)
     if damaged:
         say(f"{damaged} of {len(records)} records cannot be read; they were kept as they are")
     return [session]
 
 
-def _read(file: str) -> tuple[dict[str, Any], list[str]]:
+def _tell_if_cut(file: str, header: dict[str, Any], found: int, is_cut: bool) -> None:
+    """Say so if a file has not all of its session: a copy that was broken off, a disk that was full."""
+    whole = header.get("version")
+    if isinstance(whole, int) and found < whole:
+        say(f"{file} is cut off: it has {found} of the {whole} records of its session; these were imported")
+    elif is_cut:
+        say(f"{file} is cut off in its last line, which was left out; the {found} records before it were imported")
+
+
+def _read(file: str) -> tuple[dict[str, Any], list[str], bool]:
+    """The first line of a file, the records after it, and whether the last one was left out: half of it is missing.
+
+    Raises:
+        UsageError: the file cannot be read, or is no exported session.
+    """
     try:
         if file == "-":
             text = sys.stdin.buffer.read().decode("utf-8", "replace")
@@ -120,13 +137,24 @@ def _read(file: str) -> tuple[dict[str, Any], list[str]]:
         header = None
     if not isinstance(header, dict) or ("trilane_session" not in header and "kind" not in header):
         raise UsageError(f"{file} is no exported session: its first line is no JSON object of one")
+    is_cut = len(lines) > 1 and not text.endswith("\n") and not _is_json(lines[-1])
+    if is_cut:
+        del lines[-1]
     if "trilane_session" not in header:
-        return {}, lines
+        return {}, lines, is_cut
     if header["trilane_session"] != FORM:
         raise UsageError(
             f"{file} has form {header['trilane_session']}, this release reads form {FORM}; upgrade trilane"
         )
-    return header, lines[1:]
+    return header, lines[1:], is_cut
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 # ---- Markdown -------------------------------------------------------------------------------------------------------

@@ -7,12 +7,23 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from .console import UsageError
+from .text import one_line
 
 if TYPE_CHECKING:
     from trilane.sessions import SessionInfo
     from trilane.stores import SessionStore
 
-__all__ = ["DEFAULT_STORE", "close_store", "existing_store", "find_session", "last_session", "open_store", "with_store"]
+__all__ = [
+    "DEFAULT_STORE",
+    "close_store",
+    "existing_store",
+    "find_session",
+    "is_id",
+    "last_session",
+    "new_session_id",
+    "open_store",
+    "with_store",
+]
 
 T = TypeVar("T")
 
@@ -25,12 +36,19 @@ MOST = 1000  # sessions that are looked through for the beginning of an id
 def open_store(spec: str) -> SessionStore:
     """The store that `NAME`, `NAME:PLACE` or a URL means, with the installed plugin that supplies it.
 
+    Empty stands for the store of the command line, `memory` for one that keeps nothing.
+
     Raises:
         UsageError: no such plugin is installed.
         ConfigError: it supplies no store of that name, or its settings cannot be used.
     """
     from trilane.plugins import PluginManager, resolve_store, store_plugin
 
+    spec = spec or DEFAULT_STORE
+    if spec == "memory":
+        from trilane.stores import InMemoryStore
+
+        return InMemoryStore()
     plugin = store_plugin(spec)
     if not plugin:
         name = spec.partition(":")[0]
@@ -72,6 +90,24 @@ def with_store(spec: str, work: Callable[[SessionStore], Awaitable[T]], *, makes
     return asyncio.run(main())
 
 
+def is_id(text: str) -> bool:
+    """False for what no store can keep as an id: half of a surrogate pair, as an argument that is no UTF-8 has."""
+    from trilane.messages import clean_text
+
+    return clean_text(text) == text
+
+
+def new_session_id(text: str, option: str) -> str:
+    """`text`, an id for a new session; empty if one is to be made up.
+
+    Raises:
+        UsageError: no store can keep it.
+    """
+    if not is_id(text):
+        raise UsageError(f"{option} {one_line(text, 80)}: no id can have such characters; write it in UTF-8")
+    return text
+
+
 async def find_session(store: SessionStore, text: str) -> SessionInfo:
     """The session of the id `text`, or the only one whose id begins with it.
 
@@ -80,10 +116,12 @@ async def find_session(store: SessionStore, text: str) -> SessionInfo:
     """
     from trilane.sessions import CanList, SessionInfo
 
+    if not is_id(text):
+        raise UsageError(f"there is no session {one_line(text, 80)!r}: no id has such characters")
     if not isinstance(store, CanList):
         version = (await store.load(text, limit=0)).version
         if not version:
-            raise UsageError(f"there is no session {text!r}")
+            raise UsageError(f"there is no session {one_line(text, 80)!r}")
         return SessionInfo(id=text, version=version)
     exact = await store.session_info(text)
     if exact is not None:
@@ -93,14 +131,15 @@ async def find_session(store: SessionStore, text: str) -> SessionInfo:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UsageError(f"{len(found)} sessions begin with {text!r}; type more of the id")
+        raise UsageError(f"{len(found)} sessions begin with {one_line(text, 80)!r}; type more of the id")
     from trilane.plugins.checks import nearest
 
     names = {info.id for info in sessions} | {info.title for info in sessions if info.title}
     titled = [info for info in sessions if info.title == text]
     if len(titled) == 1:
         return titled[0]
-    raise UsageError(f"there is no session {text!r}{nearest(text, sorted(names))}; see `trilane sessions list`")
+    hint = nearest(text, sorted(names))
+    raise UsageError(f"there is no session {one_line(text, 80)!r}{hint}; see `trilane sessions list`")
 
 
 async def last_session(store: SessionStore) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .console import UsageError
 from .sessions_store import find_session
-from .text import call_text, columns, content_text, one_line, visible
+from .text import call_text, columns, content_text, id_text, one_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,23 +34,24 @@ async def listed_lines(store: SessionStore, limit: int, json_lines: bool) -> lis
     rows = [["SESSION", "LAST USED", "RECORDS", "ABOUT"]]
     for info in sessions:
         about = one_line(info.title or info.preview, 60) or "-"
-        rows.append([visible(info.id), when(info.updated), str(info.version), about])
+        rows.append([id_text(info.id), when(info.updated), str(info.version), about])
     return columns(rows, right=(2,))
 
 
 async def found_lines(store: SessionStore, text: str, limit: int, json_lines: bool) -> list[str]:
     """One line for each place where a text occurs."""
+    from trilane.messages import clean_text
     from trilane.sessions import CanSearch
 
     if not isinstance(store, CanSearch):
         raise UsageError("this store cannot search its sessions")
-    hits = await store.search_sessions(text, limit=limit)
+    hits = await store.search_sessions(clean_text(text), limit=limit)
     if json_lines:
         return [hit.to_json() for hit in hits]
     if not hits:
         return [f"{one_line(text, 60)!r} was found nowhere"]
     rows = [["SESSION", "MESSAGE", "TEXT"]]
-    rows += [[visible(hit.session), visible(hit.message_id), visible(hit.excerpt)] for hit in hits]
+    rows += [[id_text(hit.session), id_text(hit.message_id), one_line(hit.excerpt, WIDTH)] for hit in hits]
     return columns(rows)
 
 
@@ -59,9 +60,9 @@ async def shown_lines(store: SessionStore, session: str, full: bool) -> list[str
     from trilane.sessions import pages
 
     info = await find_session(store, session)
-    lines = [f"session {visible(info.id)}" + (f": {visible(info.title)}" if info.title else "")]
+    lines = [f"session {id_text(info.id)}" + (f": {one_line(info.title, WIDTH)}" if info.title else "")]
     if info.forked_from:
-        lines.append(f"forked from {visible(info.forked_from)}")
+        lines.append(f"forked from {id_text(info.forked_from)}")
     position = 0
     async for page in pages(store, info.id):
         for record in page.records:
@@ -88,10 +89,10 @@ def _about(record: SessionRecord, position: int, full: bool) -> Iterator[str]:
         yield from _message(known.message, full)
     elif known.kind == "call_finished":
         result = known.result
-        yield f"  result of {visible(result.call_id)} ({result.outcome}):"
+        yield f"  result of {id_text(result.call_id)} ({result.outcome}):"
         yield from _indented(content_text(result), full)
     elif known.kind == "message_hidden":
-        yield f"  message {visible(known.message_id)} is hidden from models: {one_line(known.reason, WIDTH)}"
+        yield f"  message {id_text(known.message_id)} is hidden from models: {one_line(known.reason, WIDTH)}"
     elif known.kind == "view_replaced":
         yield f"  from here on models see {len(known.messages)} messages instead: {one_line(known.reason, WIDTH)}"
     elif known.kind == "question":
@@ -105,7 +106,7 @@ def _about(record: SessionRecord, position: int, full: bool) -> Iterator[str]:
 def _message(message: Message, full: bool) -> Iterator[str]:
     who = {"user": "you", "assistant": "agent"}.get(message.kind, message.kind)
     marks = " (interrupted)" if message.kind == "assistant" and message.interrupted else ""
-    yield f"{who}{marks} [{visible(message.id)}]"
+    yield f"{who}{marks} [{id_text(message.id)}]"
     if message.kind == "tool":
         for result in message.results:
             yield from _indented(content_text(result), full)
@@ -117,7 +118,7 @@ def _message(message: Message, full: bool) -> Iterator[str]:
         if part.kind == "text":
             yield from _indented(part.text, full)
         elif part.kind == "tool_call":
-            yield f"  calls {call_text(part.call, limit=10_000 if full else WIDTH)} [{visible(part.call.id)}]"
+            yield f"  calls {call_text(part.call, limit=10_000 if full else WIDTH)} [{id_text(part.call.id)}]"
         elif part.kind in ("image", "audio", "file"):
             yield f"  [{part.kind}: {visible(part.media_type)}]"
 

@@ -12,7 +12,17 @@ from trilane.messages import clean_text
 if TYPE_CHECKING:
     from trilane.messages import ToolCall, ToolResult
 
-__all__ = ["call_text", "columns", "content_text", "count", "error_paragraph", "one_line", "result_lines", "visible"]
+__all__ = [
+    "call_text",
+    "columns",
+    "content_text",
+    "count",
+    "error_paragraph",
+    "id_text",
+    "one_line",
+    "result_lines",
+    "visible",
+]
 
 # A file or a model may hold escape sequences that move the cursor or set the window's title; they are shown, not sent.
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
@@ -31,6 +41,13 @@ def one_line(text: str, limit: int) -> str:
     if len(line) > limit or len(text) > limit * 4 + 64:
         return line[: max(limit - 1, 0)].rstrip() + "…"
     return line
+
+
+def id_text(text: str, limit: int = 64) -> str:
+    """An id for a line of a list: whatever is in it, the line stays one line. A cut is marked by an ellipsis."""
+    # Its beginning is enough to name a session, so a cut does no harm.
+    shown = visible(text[: limit + 1]).translate({9: 0x2409, 10: 0x240A})
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def call_text(call: ToolCall, limit: int = 100, path: Iterable[str] = ()) -> str:

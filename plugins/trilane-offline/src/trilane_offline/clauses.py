@@ -13,10 +13,22 @@ from dataclasses import dataclass, field
 from .entities import Entity, Kind, find_entities, is_file
 from .words import NEGATIONS, starts_request, stem, stems, tokens
 
-__all__ = ["LOOKED_AT", "Clause", "carry", "is_follow_up", "make_clause", "split", "substitute"]
+__all__ = ["EXTREMES", "LOOKED_AT", "Clause", "carry", "is_follow_up", "make_clause", "split", "substitute"]
 
 LOOKED_AT = 4000
 """Characters of a request that are looked at."""
+
+EXTREMES = {
+    "most": "most",
+    "largest": "most",
+    "longest": "most",
+    "biggest": "most",
+    "fewest": "fewest",
+    "least": "fewest",
+    "smallest": "fewest",
+    "shortest": "fewest",
+}
+"""Words for an end of an order, and the end they mean."""
 
 _MOST_CLAUSES = 24
 _QUOTES = re.compile(r'"[^"\n]{1,500}"|“[^”\n]{1,500}”|`[^`\n]{1,500}`|(?<!\w)\'[^\'\n]{1,500}\'(?!\w)')
@@ -77,9 +89,8 @@ def make_clause(text: str) -> Clause:
     match = _TARGET.search(plain)
     target = stem((match[1] or match[2]).lower()) if match else ""
     words = set(tokens(plain))
-    extreme = "most" if words & {"most", "largest", "longest", "biggest"} else ""
-    if words & {"fewest", "least", "smallest", "shortest"}:
-        extreme = "fewest"
+    ends = {EXTREMES[word] for word in words if word in EXTREMES}
+    extreme = "fewest" if "fewest" in ends else "most" if ends else ""
     counts = bool(target) and _HOW_MANY.search(plain) is not None
     return Clause(text, entities, plain, (*stems(plain), *_implied(plain, entities)), target, counts, extreme)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .clauses import LOOKED_AT, Clause, carry, is_follow_up, make_clause, split, substitute
+from .clauses import EXTREMES, LOOKED_AT, Clause, carry, is_follow_up, make_clause, split, substitute
 from .entities import Entity
 from .fill import Filled, Parameter, fill, parameters_of
 from .words import CHANGING, related, stem, stems, tokens, word_set
@@ -192,7 +192,7 @@ class _Planner:
                 plan.notes.append(f"{best.filled.left_out} more calls of {best.profile.spec.name} were left out.")
         if step is not None:
             plan.steps.append(step)
-            plan.notes += _unused(clause, step, best)
+            plan.notes += [*_unused(clause, step, best), *_not_compared(clause, step)]
         elif best is not None or self._looks_like_request(clause):
             plan.misses.append(Miss(clause.text, self._reason(clause, best)))
 
@@ -351,6 +351,17 @@ def _unused(clause: Clause, step: Step, best: _Choice | None) -> list[str]:
         if not (heard or entity.weak or (entity.lead == "last" and entity.unit == "lin")):
             left.append(entity.text)
     return [f"I could not take this into account: {', '.join(left)} (in “{clause.text[:120]}”)."] if left else []
+
+
+def _not_compared(clause: Clause, step: Step) -> list[str]:
+    """A note where the largest or the fewest of something is asked for and there are no numbers to compare."""
+    if not clause.extreme or step.each or len(step.calls) > 1:
+        return []
+    word = next((word for word in clause.words if word in EXTREMES), clause.extreme)
+    return [
+        f"I did not look for the {word} (in “{clause.text[:120]}”): I compare only what I count, "
+        "as in “Which Markdown file has the most words?”."
+    ]
 
 
 def _has_extension(entity: Entity) -> bool:

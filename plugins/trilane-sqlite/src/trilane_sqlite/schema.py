@@ -71,7 +71,12 @@ def connect(path: str, *, busy_seconds: float, synchronous: str) -> sqlite3.Conn
         StoreError: it cannot be opened, is no session file, or a later release wrote it.
     """
     _create(path)
-    if _missing_bytes(path):
+    try:
+        is_truncated = bool(_missing_bytes(path))
+    except OSError as error:
+        what = "is a folder" if os.path.isdir(path) else f"cannot be read: {error.strerror}"
+        raise StoreError(f"session file {path} {what}. Give the path of a file that you may write") from error
+    if is_truncated:
         return _open_truncated(path)
     try:
         connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
