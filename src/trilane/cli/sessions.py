@@ -1,4 +1,4 @@
-"""`trilane sessions`: list, show, resume, replay, fork, rename, delete, export, import, doctor, backup.
+"""`trilane sessions`: list, show, resume, replay, compact, fork, rename, delete, export, import, doctor, backup.
 
 What they do is in the files `sessions_*.py`, loaded when a command runs.
 """
@@ -27,6 +27,7 @@ from .options import (
 
 __all__ = [
     "backup_command",
+    "compact_command",
     "delete_command",
     "doctor_command",
     "export_command",
@@ -163,6 +164,32 @@ def replay_command(
     )
     _print(lines)
     raise typer.Exit(0 if is_same else 1)
+
+
+@sessions_app.command("compact")
+@reported
+def compact_command(
+    session: SessionArgument,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the last compaction back instead.")] = False,
+    model: ModelOption = "",
+    plugin: PluginOption = None,
+    verbose: VerboseOption = False,
+    store: StoreOption = "",
+) -> None:
+    """Shorten what models see of a session. What is stored stays whole.
+
+    Exit status: 0 it is shorter (or, with --undo, whole again), 1 nothing has changed.
+    """
+    from . import sessions_compact
+    from .options import blocked_names
+    from .sessions_store import with_store
+
+    if undo:
+        status = 0 if with_store(store, lambda opened: sessions_compact.undo(opened, session)) else 1
+    else:
+        blocked = blocked_names(tuple(plugin or ()))
+        status = with_store(store, lambda opened: sessions_compact.compact(opened, session, model, blocked, verbose))
+    raise typer.Exit(status)
 
 
 @sessions_app.command("fork")
