@@ -11,6 +11,8 @@ import pytest
 from trilane_postgres import PostgresStore
 from trilane_postgres.testing import TemporaryServer, find_programs
 
+SERVER = "PostgreSQL"
+
 _numbers = itertools.count(1)
 
 
@@ -22,7 +24,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def server() -> Iterator[TemporaryServer]:
     if not find_programs():
-        pytest.skip("not installed: PostgreSQL")
+        pytest.skip(f"not installed: {SERVER}")
     with TemporaryServer() as running:
         yield running
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,9 @@ async def test_a_server_that_is_not_there_is_said_at_once(tmp_path: Path) -> Non
 
 
 def test_the_command_line_takes_a_url(dsn: str, tmp_path: Path) -> None:
+    extra = "trilane[cli]"
+    if find_spec("typer") is None:
+        pytest.skip(f"not installed: {extra}")
     command = [sys.executable, "-m", "trilane", "sessions", "list", "--store", dsn]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

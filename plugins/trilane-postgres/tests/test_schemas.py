@@ -29,6 +29,12 @@ Sql = Callable[..., list[Any]]
 Make = Callable[..., PostgresStore]
 
 
+@pytest.fixture(scope="module", params=["asyncio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """One backend: all of this happens in threads. How tasks wait for these is tested elsewhere on both."""
+    return str(request.param)
+
+
 # ---- versions of the schema -----------------------------------------------------------------------------------------
 
 

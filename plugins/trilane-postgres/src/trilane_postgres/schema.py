@@ -141,8 +141,10 @@ def _migrate(connection: Connection, place: Place) -> None:
 
 
 def _version(connection: Connection, place: Place) -> int:
+    # In this order: another process may commit its first migration, which makes all of them, in between.
+    occupied = _one(connection, "SELECT to_regclass('sessions') IS NOT NULL OR to_regclass('records') IS NOT NULL")
     if not _one(connection, "SELECT to_regclass('trilane_schema') IS NOT NULL"):
-        if _one(connection, "SELECT to_regclass('sessions') IS NOT NULL OR to_regclass('records') IS NOT NULL"):
+        if occupied:
             raise StoreError(f"{place.text} has tables of something else; give the sessions a schema of their own")
         return 0
     version: int = _one(connection, "SELECT version FROM trilane_schema")

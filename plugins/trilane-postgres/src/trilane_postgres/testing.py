@@ -82,7 +82,7 @@ class TemporaryServer:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.stop()
+        self.stop(crash=True)  # nobody wants its data any more
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
