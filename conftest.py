@@ -77,6 +77,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 pytest_collect_file = Sybil(
     parsers=[_python_blocks],
-    patterns=["README.md", "docs/**/*.md", "plugins/*/README.md"],
+    patterns=["README.md", "docs/*.md", "docs/**/*.md", "plugins/*/README.md"],
     path=str(Path(__file__).parent),
 ).pytest()

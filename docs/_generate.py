@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import _diagrams
 import _measured
 import _providers
 
@@ -263,6 +264,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "error-tree": error_tree,
     "limits-table": limits_table,
     "alias-table": alias_table,
+    "phase-machine": _diagrams.phase_machine_diagram,
+    "hook-order-diagram": _diagrams.hook_order_diagram,
+    "lanes-diagram": _diagrams.lanes_diagram,
     "provider-table": _providers.provider_table,
     "preset-table": _providers.preset_table,
     "ahead-table": _measured.ahead_table,

@@ -1,7 +1,7 @@
 """Takes the pictures of the chat page that the tutorials show, in a Chromium of the system.
 
 Run it with `uv run --group browser python docs/_screenshots.py`. Beside each picture stands what could be read in it.
-The tests in `tests/site` look at the page again and compare that: the pixels of two machines differ, what is said on
+The tests in `tests/guards` look at the page again and compare that: the pixels of two machines differ, what is said on
 the page does not.
 """
 
@@ -57,23 +57,18 @@ def _served(folder: Path) -> Iterator[str]:
         server.communicate(timeout=20)
 
 
-def chat_page(picture: Path | None) -> str:
+def chat_page(picture: Path | None, browser: Any) -> str:
     """Ask what the tutorial asks, and look at the page while the question is open.
 
     Args:
         picture: Where to put what is seen; None to read only.
+        browser: A Chromium.
 
     Returns:
         What can be read on the page, a line for each piece of text.
     """
-    playwright = importlib.import_module("playwright.sync_api")
-    with (
-        tempfile.TemporaryDirectory() as place,
-        _served(Path(place)) as address,
-        playwright.sync_playwright() as engine,
-    ):
-        browser = engine.chromium.launch(executable_path=chromium(), args=list(FLAGS))
-        page: Any = browser.new_page(viewport={"width": 960, "height": 600}, reduced_motion="reduce")
+    with tempfile.TemporaryDirectory() as place, _served(Path(place)) as address:
+        page = browser.new_page(viewport={"width": 960, "height": 600}, reduced_motion="reduce")
         page.goto(address)
         page.get_by_label("Message", exact=True).fill("Ring the bell 3 times.")
         page.get_by_role("button", name="Send").click()
@@ -81,14 +76,18 @@ def chat_page(picture: Path | None) -> str:
         text = str(page.locator("main").inner_text())
         if picture is not None:
             page.screenshot(path=str(picture))
-        browser.close()
+        page.close()
     return "\n".join(line.strip() for line in text.splitlines() if line.strip()) + "\n"
 
 
 def main() -> None:
     """Take every picture anew."""
     IMAGES.mkdir(exist_ok=True)
-    text = chat_page(IMAGES / "chat-page.png")
+    playwright = importlib.import_module("playwright.sync_api")
+    with playwright.sync_playwright() as engine:
+        browser = engine.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        text = chat_page(IMAGES / "chat-page.png", browser)
+        browser.close()
     (IMAGES / "chat-page.txt").write_text(text, encoding="utf-8")
 
 

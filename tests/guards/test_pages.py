@@ -139,6 +139,22 @@ def test_the_table_of_providers_is_of_the_suite_that_the_tests_run() -> None:
         assert [check for check, passed in found.items() if not passed] == [], provider
 
 
+def test_the_moving_picture_is_what_the_command_shows() -> None:
+    command = [sys.executable, str(DOCS / "_terminal.py"), "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_page_with_a_program_is_run() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "README.md", "docs", "plugins", "-k", ".md"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    run = {line.partition("::")[0] for line in done.stdout.splitlines() if "::line" in line}
+    programs = {page for page in PAGES if "\n```python" in page.read_text(encoding="utf-8")} - TUTORIALS
+    named = {str(page.relative_to(ROOT)) for page in programs} - {"CONTRIBUTING.md"}
+    assert "docs/cheat-sheet.md" in named
+    assert named - run == set()
+
+
 def test_a_queue_is_as_far_ahead_as_the_page_says() -> None:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
