@@ -174,7 +174,9 @@ def _run_within(loop: Any, me: Any, context: Any, step: Callable[..., Any], *arg
     try:
         context.run(step, *args)
     except (KeyboardInterrupt, SystemExit) as error:
-        loop.call_soon(_raise, error)  # it ends the loop, as it would have done from there
+        # It ends the loop, as it would have done from there, before anybody else has a turn.
+        loop.call_soon(_raise, error)
+        loop._ready.rotate()
     finally:
         _enter_task(loop, me)
 

@@ -143,6 +143,7 @@ async def test_an_error_of_the_consumer_has_nothing_of_the_producer_in_it() -> N
 
 def test_an_interrupt_in_the_consumer_ends_the_event_loop_and_not_the_producer() -> None:
     ends: list[str] = []
+    readers: list[asyncio.Task[None]] = []
 
     async def main() -> None:
         queue = acknowledged()
@@ -159,13 +160,13 @@ def test_an_interrupt_in_the_consumer_ends_the_event_loop_and_not_the_producer()
             await queue.next()
             raise KeyboardInterrupt
 
-        reading = asyncio.create_task(consume())
+        readers.append(asyncio.create_task(consume()))
         await asyncio.sleep(0)
-        producing = asyncio.create_task(produce())
-        await asyncio.wait([reading, producing])
+        await asyncio.wait([*readers, asyncio.create_task(produce())])
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(main())
+    assert isinstance(readers[0].exception(), KeyboardInterrupt)
     assert ends == ["CancelledError"]  # by asyncio.run, which cancels what is left
 
 
