@@ -344,6 +344,10 @@ class _RecordingModel:
         self._core: RecordingCore = weakref.proxy(core)
         self.name = model.name
 
+    def __getattr__(self, name: str) -> Any:
+        """What else a model says of itself, such as how much it sees."""
+        return getattr(self._model, name)
+
     async def call(self, request: ModelRequest, emit: Emit) -> ModelResponse:
         if self._core.state.phase is not AgentPhase.GENERATING:  # a plugin that compacts asks it something of its own
             return await self._model.call(request, emit)

@@ -302,6 +302,19 @@ async def test_a_fork_from_before_the_compaction_sees_everything(worker: Make) -
     assert texts(model.turns[-1].messages)[1].startswith("[Summary of 7")
 
 
+async def test_runs_that_are_replayable_are_compacted_alike_and_replayed_without_a_summary(worker: Make) -> None:
+    model = worker()
+    model.context_tokens = 2000
+    agent = Agent(model, plugins=[compact()], replayable=True)
+    events = await talk(agent, *[f"{n}: {LONG}" for n in range(7)])
+    assert [event.changed for event in events if event.type == "compaction_completed"] == [False] * 5 + [True, False]
+    asked = len(model.asked)
+    replay = await agent.replay("s")
+    assert replay.difference is None
+    assert len(replay.runs) == 7
+    assert len(model.asked) == asked
+
+
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
