@@ -524,7 +524,8 @@ class Core:
         for child in self.children:  # it is ended by the call it is; until then nothing of it begins
             child.stop_error = child.stop_error or self.stop_error
         if self.state.phase is AgentPhase.COMPLETED:
-            self.deadline = min(self.deadline, self.timers.now() + self.setup.grace_seconds * END_HOOKS_SHARE)
+            share = END_HOOKS_SHARE if self.parent is None else END_FLUSH_SHARE  # its parent waits a share of its own
+            self.deadline = min(self.deadline, self.timers.now() + self.setup.grace_seconds * share)
             self.watchdog.hurry()
         elif not self.ending and not self.settled:
             self.deadline = min(self.deadline, self.timers.now() + self.setup.grace_seconds * END_FLUSH_SHARE)

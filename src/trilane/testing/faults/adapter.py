@@ -39,6 +39,8 @@ class Evidence:
         read_to_end: It read until the stream ended.
         messages: The history of the session, as the next run will see it.
         kept: Every message that is kept anywhere, hidden ones too.
+        told: The history that came with the result.
+        run_id: The id of the run, as plugins are told it.
         requests: The history of every model request.
         status: How the framework says the run ended.
         phase: In which phase it was when the call returned.
@@ -63,6 +65,8 @@ class Evidence:
     read_to_end: bool = False
     messages: Sequence[Message] | None = None
     kept: Sequence[Message] | None = None
+    told: Sequence[Message] | None = None
+    run_id: str = ""
     requests: Sequence[Sequence[Message]] = ()
     status: str | None = None
     phase: str | None = None

@@ -7,12 +7,12 @@ framework gives no evidence, there is nothing to check.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from trilane.errors import RunCancelledError
-from trilane.messages import AssistantMessage, ToolMessage, ToolResult
+from trilane.messages import AssistantMessage, Message, ToolMessage, ToolResult
 from trilane.testing.events import check_events
 from trilane.testing.history import check_history
 
@@ -46,6 +46,9 @@ _PHASES = {"completed": "completed", "failed": "failed", "timed_out": "failed", 
 #: How long a stopped call may take; the time limits of the scenarios come on top where a call hangs.
 GRACE_SECONDS = 1.5 + 0.1 + 0.05
 LONGEST_SECONDS = 120.0
+WRITE_SECONDS = 3.0  # what adapters give a write of a sink
+STUCK_WRITES = frozenset({"sink_vanishing"})
+STORE_SECONDS = 4.0  # what adapters give a store
 
 
 def violations(played: Played) -> list[tuple[str, str]]:
@@ -69,15 +72,16 @@ def returns_in_time(played: Played) -> Iterator[str]:
     if fault in ("hang_cancel", "hang_close", "swallow"):
         extra = 0.5
         if fault == "hang_close" and stage.fired_label == "store.lease":
-            extra = LONGEST_SECONDS  # before the session is claimed there is nothing to close
+            # Nobody has a run that could be closed before the session is claimed; the store's own limit ends the wait.
+            extra = STORE_SECONDS
     elif fault in ("hang", "raise", "fake_cancel", "interrupt", "generator_exit", "stop"):
         extra = LONGEST_SECONDS
     elif fault == "hold":
         extra = LONGEST_SECONDS + HOLD_SECONDS
     elif fault in ("drop", "close") and played.scenario.mode == "runtime":
         extra = 0.1
-    if played.scenario.mode == "sink":
-        extra += 3.0  # a write that hangs is bounded by the sink, not by the run
+    if played.scenario.mode == "sink" and (stage.fired_label == "sink.write" or played.scenario.name in STUCK_WRITES):
+        extra += WRITE_SECONDS  # only the sink bounds a write in progress; nobody can interrupt it (R68)
     if evidence.seconds > GRACE_SECONDS + extra:
         yield f"the call returned {evidence.seconds:.2f} s after the fault, {GRACE_SECONDS + extra:.2f} s are allowed"
 
@@ -108,18 +112,13 @@ def error_accounted(played: Played) -> Iterator[str]:
     injected = stage.injected
     if injected is None or played.case.fault == "consumer_raise" or evidence.status is None:
         return
-    ends = (evidence.error, evidence.run_error, *evidence.reported)
+    raised = [trace.error for trace in stage.tools.values()]  # such as that an answer failed, with what it failed on
+    ends = (evidence.error, evidence.run_error, *evidence.reported, *stage.heard, *raised)
     if any(_leads_to(error, injected) for error in ends if error is not None):
         return
-    if stage.fired_label.removeprefix("tool.").startswith(("dig", "painter")) and _child_call(played, "dig_1"):
-        return  # the model of the child run was told
-    if stage.fired_label.startswith("model.") and played.scenario.name == "model_retry":
-        return  # it was tried again, and worked
-    told = [text for result in _results(played).values() for text in [str(result.content)]]
+    told = [str(result.content) for result in _results(played, *evidence.requests).values()]
     # A result names the exception and keeps its text from the model.
     if isinstance(injected, Injected) and not any(type(injected).__name__ in text for text in told):
-        if stage.fired_label.startswith("hook.on_reply") or stage.fired_label == "answer":
-            return  # the receipt, or the question's end, told whoever replied
         yield f"{injected!r} at {stage.fired_label} is reported nowhere (status {evidence.status})"
 
 
@@ -158,8 +157,7 @@ def valid_events(played: Played) -> Iterator[str]:
     if not events or not hasattr(events[0], "seq"):
         return
     ended = getattr(events[-1], "type", "") in _TERMINAL
-    suspended = played.case.fault == "suspend" and played.stage.fired
-    if played.evidence.read_to_end and not ended and not suspended:
+    if played.evidence.read_to_end and not ended:
         yield f"the stream ended after {events[-1].type}, without a terminal event"
     yield from check_events(events, complete=ended)
 
@@ -177,8 +175,14 @@ def valid_history(played: Played) -> Iterator[str]:
             yield f"in model request {number}: {text}"
 
 
-def _results(played: Played) -> dict[str, ToolResult]:
-    messages = (*(played.evidence.kept or ()), *(played.evidence.messages or ()))
+def _results(played: Played, *more: Iterable[Message]) -> dict[str, ToolResult]:
+    """The results of calls by their ids, as they are kept; and as `more` messages have them."""
+    messages = [message for one in more for message in one]
+    messages += (*(played.evidence.kept or ()), *(played.evidence.messages or ()))
+    return _results_in(messages)
+
+
+def _results_in(messages: Iterable[Message]) -> dict[str, ToolResult]:
     return {
         result.call_id: result for message in messages if isinstance(message, ToolMessage) for result in message.results
     }
@@ -189,19 +193,28 @@ def results_kept(played: Played) -> Iterator[str]:
     stage, evidence = played.stage, played.evidence
     if evidence.messages is None or not stage.tools or evidence.status is None:
         return
-    results = _results(played)
-    store_failed = stage.fired_label.startswith("store.")
-    for call_id, trace in stage.tools.items():
-        result = results.get(call_id)
+    if evidence.told is not None:
+        yield from _lost(played, evidence.told, "with the result of the run")
+    # A write that hangs may still be going on and cannot be made again; the next run is told that, and nothing else.
+    unknown = stage.fired_label.startswith("store.") and stage.fault != "raise"
+    yield from _lost(played, evidence.messages, "in the history", unknown=unknown)
+
+
+def _lost(played: Played, messages: Iterable[Message], where: str, *, unknown: bool = False) -> Iterator[str]:
+    results, kept = _results_in(messages), _results(played)
+    asked = {call.id for message in messages if isinstance(message, AssistantMessage) for call in message.calls}
+    for call_id, trace in played.stage.tools.items():
+        # A call that was compacted away is looked for in everything that is kept.
+        result = results.get(call_id) if call_id in asked else kept.get(call_id)
         if trace.value is None or trace.after_end:
             continue
         if result is None:
-            if not store_failed and not _child_call(played, call_id):
-                yield f"tool {trace.name} returned {trace.value!r}, but its call {call_id} has no result"
-        elif "did not reach the store" in str(result.content) and store_failed and stage.fault != "raise":
-            continue  # a write that may still be going on cannot be made again
+            if not _child_call(played, call_id):
+                yield f"tool {trace.name} returned {trace.value!r}, but {where} its call {call_id} has no result"
+        elif unknown and "did not reach the store" in str(result.content):
+            continue
         elif trace.value not in str(result.content) and not _may_outlive(played, result):
-            yield f"tool {trace.name} returned {trace.value!r}, but its call was answered {result.content!r}"
+            yield f"tool {trace.name} returned {trace.value!r}, but {where} its call was answered {result.content!r}"
 
 
 def _may_outlive(played: Played, result: ToolResult) -> bool:
@@ -227,8 +240,7 @@ def true_causes(played: Played) -> Iterator[str]:
             if result.outcome in ("ok", "interrupted", "still_running") and "helper" not in call_id:
                 if "did not reach the store" in str(result.content):
                     continue
-                if not stage.fired or not stage.fired_label.startswith(("hook.before_tool", "hook.around_tool")):
-                    yield from _never_began(played, call_id, result)
+                yield from _never_began(played, call_id, result)
             continue
         if result.outcome in ("not_started", "denied", "superseded"):
             yield f"call {call_id} was answered {result.outcome}, but its tool had begun"
@@ -245,8 +257,10 @@ def _never_began(played: Played, call_id: str, result: ToolResult) -> Iterator[s
 
 def partial_text_kept(played: Played) -> Iterator[str]:
     """Text the consumer was shown is in the history, marked as interrupted if it is not whole."""
-    evidence = played.evidence
-    if evidence.kept is None or evidence.status is None or played.stage.fired_label.startswith("store."):
+    stage, evidence = played.stage, played.evidence
+    # An attempt of the model that a hook was told of, and had tried again, is void; its reader may have left before
+    # the event that says so.
+    if evidence.kept is None or evidence.status is None:
         return
     shown: dict[str, str] = {}
     void: set[str] = set()
@@ -260,17 +274,12 @@ def partial_text_kept(played: Played) -> Iterator[str]:
     for message_id, text in shown.items():
         message = messages.get(message_id)
         if message is None:
-            if message_id not in void and not _retried(played):
+            if message_id not in void and not stage.heard:
                 yield f"the consumer was shown {text!r}, but no message has it"
         elif not message.text.startswith(text):
             yield f"the consumer was shown {text!r}, but the history has {message.text!r}"
         elif message.interrupted and message.calls:
             yield "an interrupted message has calls"
-
-
-def _retried(played: Played) -> bool:
-    """A failed attempt that is tried again is void, though the consumer may have left before it was told."""
-    return played.scenario.name == "model_retry"
 
 
 # ---- what ran --------------------------------------------------------------------------------------------------------
@@ -316,8 +325,8 @@ def closed_once(played: Played) -> Iterator[str]:
         times = [count for (plugin, _), count in stage.closed.items() if plugin == name]
         if not times or set(times) != {1}:
             yield f"close_run of plugin {name!r} was called {times or 0} times"
-    wrong = {status for status in stage.ended if evidence.status is not None} - {evidence.status}
-    if wrong and len(evidence.plugins) and "children" not in played.scenario.needs:
+    wrong = {status for run_id, status in stage.ended if run_id == evidence.run_id} - {evidence.status}
+    if wrong and evidence.run_id:
         yield f"close_run was told {sorted(wrong)}, but the run ended {evidence.status}"
 
 
@@ -334,8 +343,7 @@ def session_free(played: Played) -> Iterator[str]:
 def nothing_left(played: Played) -> Iterator[str]:
     """No task, thread, file or process is left, but for functions that are listed as abandoned."""
     left = list(played.evidence.left)
-    abandoned = len(played.evidence.abandoned)
-    if len(left) > abandoned:
+    if left:
         yield from (f"left behind: {text}" for text in left)
     yield from played.evidence.alive
     yield from played.evidence.complaints

@@ -22,7 +22,7 @@ class Closer:
     async def close_run(self, run: Any, status: str) -> None:
         """The run is closed."""
         self.stage.closed[self.name, run.run_id] += 1
-        self.stage.ended.append(status)
+        self.stage.ended.append((run.run_id, status))
         self.stage.begin("hook.close_run")
         await self.stage.call("hook.close_run")
 
@@ -180,6 +180,7 @@ class Retrier(Closer):
     @hookimpl
     async def on_model_error(self, run: Any, request: Any, error: BaseException) -> Any:
         """Once, after a second."""
+        self.stage.heard.append(error)
         await self.stage.call("hook.on_model_error")
         if run.stash.get("tried"):
             return None

@@ -215,21 +215,25 @@ def _calls_cut_off(_stage: Stage) -> Play:
 # ---- questions, steering, compaction ---------------------------------------------------------------------------------
 
 
-def _replying(*payloads: Any) -> Callable[[Any, Any], None]:
+def _replying(stage: Stage, *payloads: Any) -> Callable[[Any, Any], None]:
     """A consumer that answers each question with the payloads, one after the other."""
 
     def react(run: Any, event: Any) -> None:
         if event.type == "reply_requested":
             for payload in payloads:
-                run.reply(event.question.id, payload)
+                receipt = run.reply(event.question.id, payload)
+                if stage.fired_label == "hook.on_reply" and stage.injected is not None and receipt.reasons:
+                    assert receipt.status == "invalid"
+                    assert type(stage.injected).__name__ in str(receipt.reasons), receipt
+                    stage.heard.append(stage.injected)  # whoever replied was told
 
     return react
 
 
 @scenario("ask", "questions")
-def _ask(_stage: Stage) -> Play:
+def _ask(stage: Stage) -> Play:
     tools = [asking("painter"), worker("look", seconds=0.1)]
-    return Play(script=[[_one("painter"), _one("look")], "Blue."], tools=tools, react=_replying("blue"))
+    return Play(script=[[_one("painter"), _one("look")], "Blue."], tools=tools, react=_replying(stage, "blue"))
 
 
 @scenario("ask_timeout", "questions")
@@ -238,8 +242,10 @@ def _ask_timeout(_stage: Stage) -> Play:
 
 
 @scenario("ask_wrong_reply", "questions")
-def _ask_wrong_reply(_stage: Stage) -> Play:
-    return Play(script=[[_one("painter")], "Blue."], tools=[asking("painter")], react=_replying(17, "blue", "red"))
+def _ask_wrong_reply(stage: Stage) -> Play:
+    return Play(
+        script=[[_one("painter")], "Blue."], tools=[asking("painter")], react=_replying(stage, 17, "blue", "red")
+    )
 
 
 @scenario("ask_answered", "questions", mode="run")
@@ -253,11 +259,11 @@ def _ask_answered(stage: Stage) -> Play:
 
 
 @scenario("approval", "questions")
-def _approval(_stage: Stage) -> Play:
+def _approval(stage: Stage) -> Play:
     from dataclasses import replace
 
     tools = [replace(worker("careful", seconds=0.1), approval=True), worker("look", seconds=0.2)]
-    react = _replying({"approve": True})
+    react = _replying(stage, {"approve": True})
     return Play(script=[[_one("careful"), _one("look")], "Done."], tools=tools, react=react)
 
 
@@ -335,7 +341,7 @@ def _hooks_model_error(stage: Stage) -> Play:
 def _hooks_ask(stage: Stage) -> Play:
     script: list[ScriptStep] = [[_one("painter")], "Blue."]
     plugins = [EveryHook(stage, "first"), Listener(stage, "listener")]
-    return Play(script=script, tools=[asking("painter")], plugins=plugins, react=_replying("blue", "red"))
+    return Play(script=script, tools=[asking("painter")], plugins=plugins, react=_replying(stage, "blue", "red"))
 
 
 @scenario("listener", "hooks")

@@ -110,7 +110,8 @@ class Stage:
         work: Everything that began, in order.
         tools: What each tool call did, by its id.
         closed: How often each plugin was told to close each run, by its name and the run's id.
-        ended: Which status each was told.
+        ended: With which status each run was closed, by the run's id.
+        heard: Exceptions that a hook was told of, or a receipt of a reply.
         outside: What is at work outside of the event loop, for scenarios that have that.
     """
 
@@ -138,7 +139,8 @@ class Stage:
     work: list[Work] = field(default_factory=list)
     tools: dict[str, ToolTrace] = field(default_factory=dict)
     closed: Counter[tuple[str, str]] = field(default_factory=Counter)
-    ended: list[str] = field(default_factory=list)
+    ended: list[tuple[str, str]] = field(default_factory=list)
+    heard: list[BaseException] = field(default_factory=list)
     outside: Outside | None = None
 
     # ---- from scripted code --------------------------------------------------------------------------------------

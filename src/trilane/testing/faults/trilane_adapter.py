@@ -128,6 +128,7 @@ class TrilaneSubject:
         self.stage = stage
         self.parts = scenario.play(stage)
         self.store: Any = InMemoryStore() if self.parts.store == "memory" else StageStore(stage)
+        self.models: list[StageModel] = []
         self.model = StageModel(stage, self.parts.script)
         self.run: Any = None  # while the caller has it
         self.state: Any = None
@@ -136,6 +137,7 @@ class TrilaneSubject:
         self.agent: Any = self._agent(self.parts, self.model)
 
     def _agent(self, play: Play, model: StageModel, name: str = "agent") -> Agent[Any, Any]:
+        self.models.append(model)
         tools = [_tool(self.stage, tool) for tool in play.tools]
         for tool_name, child in play.child.items():
             inner = self._agent(child, StageModel(self.stage, child.script, name=tool_name), name=tool_name)
@@ -320,8 +322,9 @@ class TrilaneSubject:
                 raw.apply(record)
         raw.close()
         evidence.messages = tuple(view.log)
-        evidence.kept = (*(self.result.messages if self.result is not None else ()), *raw.log)
-        evidence.requests = tuple(self.model.histories)
+        evidence.told = self.result.messages if self.result is not None else None
+        evidence.kept = (*(evidence.told or ()), *raw.log)
+        evidence.requests = tuple(history for model in self.models for history in model.histories)
         evidence.open_questions = len(self.agent.questions(SESSION))
         names = [getattr(plugin, "name", "") for plugin in self.parts.plugins] or ["closer"]
         evidence.plugins = tuple(name for name in names if name)
@@ -339,6 +342,7 @@ class TrilaneSubject:
         result = self.result
         if result is not None:
             evidence.status = result.status
+            evidence.run_id = result.run_id
             evidence.run_error = result.error
             evidence.abandoned = tuple(call.id for call in result.abandoned)
             store_error = (result.store_error,) if result.store_error is not None else ()
@@ -363,6 +367,7 @@ class TrilaneSubject:
         if self.run is not None:
             evidence.watched["run"] = weakref.ref(self.run)
         self.agent = self.run = self.result = None
+        self.models.clear()
 
 
 def _tool(stage: Stage, tool: ScriptedTool) -> Tool:
