@@ -138,6 +138,7 @@ class _Script:
         self.history = messages[:count]
         self.request = _request(run, messages[count:])
         self._answers = _answers(run)
+        self._stuck: set[str] = set()  # ids of calls that got no further
         self._compactions = [one for one in run.records if one.kind == "view_replaced"]
         denied = any(_is_unanswered(result) for result in self._results.values())
         self.is_answered = bool(run.start.get("answers") or run.start.get("watched")) and not (
@@ -167,7 +168,7 @@ class _Script:
             raise ModelError("the model answered no more in the stored run", model=self.model)
         return reply
 
-    def result(self, tool: Tool, context: ToolContext[Any]) -> ToolResult:
+    async def result(self, tool: Tool, context: ToolContext[Any]) -> ToolResult:
         """What a tool returns.
 
         Raises:
@@ -176,7 +177,7 @@ class _Script:
         assert self.core is not None
         result = self._results.get((self.core.answers, same_id(context.call.id)))
         if result is None or result.outcome in _NEVER_CAME:
-            self.stop()
+            await self._stop_after_others(context.call.id)
             return ToolResult(call_id=context.call.id, content="no result is stored", outcome="interrupted")
         if tool.on_error == "raise" and result.outcome in ("error", "timed_out"):
             raise ToolError(str(result.content))
@@ -202,9 +203,27 @@ class _Script:
             entry.deadline = self.core.timers.now()
             self.core.notice()
         else:
-            self.stop()
+            await self._stop_after_others(question.call.id if question.call is not None else "")
         await new_waiter().wait()  # until the question is closed
         return None
+
+    async def _stop_after_others(self, call_id: str) -> None:
+        """A call got no further; those beside it get as far as they got."""
+        assert self.core is not None
+        self._stuck.add(call_id)
+        waiter = new_waiter()
+        self.core.timers.call_at(self.core.timers.now(), waiter.wake)
+        await waiter.wait()  # this one may have been started before the others
+        batch = self.core.batch
+        while batch is not None:
+            others = [run for run in batch.runs if run.state == "running" and run.call.id not in self._stuck]
+            tasks = [run.task for run in others if run.task is not None and not run.task.done]
+            if not tasks:
+                break
+            waiter = new_waiter()
+            tasks[0].on_done.append(waiter.wake)
+            await waiter.wait()
+        self.stop()
 
     def compaction(self) -> CompactedHistory | None:
         """What a compaction came to."""

@@ -10,7 +10,7 @@ import pytest
 
 from trilane import Agent, InMemoryStore, Limits, Tool, ToolContext, hookimpl, tool
 from trilane.decisions import Ask, CompactedHistory, Replace, RetryModel, Rewrite, SendBack, UseResult
-from trilane.errors import ModelError, SessionError, ToolError
+from trilane.errors import ModelError, RunCancelledError, SessionError, ToolError
 from trilane.events import ToolStarted
 from trilane.messages import ImagePart, TextPart, ToolCall, ToolResult, UserMessage
 from trilane.models import ModelRequest, ModelResponse
@@ -466,6 +466,38 @@ async def test_a_cancelled_run_is_compared_up_to_its_stop() -> None:
     ran.clear()
     found = await replay(store, plugins=[all_hooks()], tools=[look])
     assert (found.difference, found.runs[0].status) == (None, "cancelled")
+
+
+async def test_calls_beside_one_that_was_cut_off_get_as_far_as_they_got() -> None:
+    done = anyio.Event()
+
+    async def work(name: str) -> str:
+        if name != "quick":
+            await anyio.sleep_forever()
+        return name
+
+    def after_tool(self: Any, run: Any, call: Any, result: Any) -> None:
+        done.set()
+
+    watching = named("w", before_tool=lambda self, run, call: None, after_tool=after_tool)
+    tools = [Tool.from_function(work, effect="read")]
+    store = InMemoryStore()
+    calls = [call("work", name=name) for name in ("one", "quick", "two")]
+    agent = Agent(ScriptedModel(calls), tools=tools, plugins=[watching], store=store, replayable=True)
+    async with anyio.create_task_group() as group, agent.stream("Go", session="s") as run:
+
+        async def suspend() -> None:
+            await done.wait()
+            await anyio.lowlevel.checkpoint()
+            await run.suspend()
+
+        group.start_soon(suspend)
+        with pytest.raises(RunCancelledError):
+            async for _ in run:
+                pass
+    found = await replay(store, tools=tools, plugins=[watching])
+    assert found.difference is None
+    assert found.runs[0].status == "suspended"
 
 
 async def test_a_fork_is_replayed_on_its_own() -> None:
