@@ -5,18 +5,28 @@ The planner of trilane-offline answers; it is no language model, so its summarie
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from rich.console import Console
 
 from trilane.cli.app import run_app
+from trilane.cli.rendering import PlainRenderer
+from trilane.cli.terminal import TerminalRenderer
+from trilane.events import CompactionCompleted, CompactionProgress, CompactionStarted, RunCompleted
+from trilane.result import RunResult
 from trilane.stores import SessionView
 from trilane_sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from conftest import EventMaker
 
 Command = Callable[..., tuple[int, str, str]]
 REQUEST = "Count the words of notes.txt and read notes.txt"
@@ -157,3 +167,39 @@ def test_a_chat_is_compacted_by_itself(trilane: Command, tmp_path: Path) -> None
     assert "shortened for the model: " in done.stderr
     assert done.stdout.count("notes.txt has 100 words") == 7
     assert any(line.startswith("[Summary of") for line in seen("talk"))
+
+
+# ---- how it looks ----------------------------------------------------------------------------------------------------
+
+REASON = "7 messages (about 1,152 tokens) became a summary of about 49"
+
+
+def shown(make: EventMaker, *, verbose: bool = False, output: str = REASON, changed: bool = True) -> tuple[str, str]:
+    """What stays on a terminal, and what a pipe gets beside the answer, of a compaction that was asked for."""
+    events = [
+        make(CompactionStarted),
+        make(CompactionProgress, text="summarising 7 messages"),
+        make(CompactionProgress, text="418 characters are written"),
+        make(CompactionCompleted, changed=changed, reason=output),
+        make(RunCompleted, result=RunResult(status="completed", run_id="r", session_id="s", output=output)),
+    ]
+    raw = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n", write_through=True)
+    console = Console(file=raw, width=100, height=20, color_system=None, highlight=False)
+    notes = io.StringIO()
+    for renderer in (TerminalRenderer(console, verbose=verbose), PlainRenderer(io.StringIO(), notes, verbose=verbose)):
+        for event in events:
+            renderer.show(event)
+        renderer.close()
+    return raw.buffer.getvalue().decode(), notes.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_compaction_is_told_in_one_line_when_it_begins_and_one_when_it_ends(make: EventMaker) -> None:
+    for seen_there in shown(make):
+        assert seen_there.split("\n") == ["summarising 7 messages", f"shortened for the model: {REASON}", ""]
+    for seen_there in shown(make, verbose=True):
+        assert "418 characters are written" in seen_there
+
+
+def test_a_compaction_that_changed_nothing_says_why_once(make: EventMaker) -> None:
+    terminal, _ = shown(make, output="nothing to compact", changed=False)
+    assert terminal.split("\n") == ["summarising 7 messages", "nothing to compact", ""]

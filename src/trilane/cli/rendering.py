@@ -84,6 +84,7 @@ class HumanRenderer(Renderer):
 
     def __init__(self, *, verbose: bool = False) -> None:
         self.verbose = verbose
+        self.compacted = ""  # what came of the last compaction, as it was shown
         self._is_compacting = False
 
     def show(self, event: Event) -> None:
@@ -135,6 +136,7 @@ class HumanRenderer(Renderer):
             case CompactionCompleted():
                 self._is_compacting = False
                 if event.changed:
+                    self.compacted = event.reason
                     self.line(f"{prefix}shortened for the model: {event.reason or 'no reason given'}")
             case CustomEvent():
                 data = "" if event.data is None else one_line(str(event.data), 80)

@@ -122,7 +122,10 @@ class TerminalRenderer(HumanRenderer):
     def completed(self, result: RunResult[Any]) -> None:
         self.text_completed()
         answer = answer_of(result)
-        if answer != "".join(self._message) and answer != result.text:
+        if result.message is None:  # of a compaction: what came of it, unless its events have told
+            if answer != self.compacted:
+                self.line(answer)
+        elif answer != "".join(self._message) and answer != result.text:
             # A plugin replaced the answer after it was shown: what counts is what the caller gets.
             self.warning("a plugin replaced the answer; it is now:")
             self._print_markdown(visible(answer))
