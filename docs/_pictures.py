@@ -49,7 +49,7 @@ def sources_hash() -> str:
     """Of everything the pictures show: the pages, and what is done on them here."""
     files = [Path(__file__), *STATIC.iterdir(), *(EXAMPLES / "chat_and_event_agent" / "page").iterdir()]
     total = hashlib.sha256()
-    for file in sorted(file for file in files if file.is_file()):
+    for file in sorted(file for file in files if file.suffix in (".css", ".html", ".js", ".py", ".svg")):
         total.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     return total.hexdigest()
 

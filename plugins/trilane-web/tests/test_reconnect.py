@@ -233,3 +233,18 @@ async def test_the_python_client_reconnects_by_itself(serve: Serve) -> None:
         assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
         assert seen[-1].type == "run_completed"
         assert speaker.said == 20
+
+
+async def test_who_watches_again_may_acknowledge_what_it_was_sent_before(serve: Serve) -> None:
+    """An acknowledgement that crosses with a second `watch` counts: else a strict run would wait for ever."""
+    async with serve(Agent(ScriptedModel("Hello."))) as server, server.wire() as wire:
+        started = await wire.ask("start", text="go", acknowledgement="strict")
+        run = started["run"]
+        event = await wire.read_to(run, "model_started")
+        await wire.send("watch", session=started["session"], run=run, after=event["seq"] - 1)
+        await wire.send("ack", run=run, seq=event["seq"])
+        await wire.until_event(run, "message_started")
+        assert not [message for message in wire.seen if message["type"] == "error"]
+        await wire.ask("watch", session=started["session"], run=run, after=0)
+        await wire.send("ack", run=run, seq=10_000, id="too far")
+        assert (await wire.until("error"))["code"] == "bad_acknowledgement"

@@ -335,11 +335,12 @@ class Client:
             raise RequestRefused(str(value.get("message", "no welcome came")), code=str(value.get("code", "failed")))
         self.welcome = p.Welcome.model_validate(value)
         self._socket = socket
+        # What waits for an answer first: a `watch` among it may be of a run that goes on further along.
+        for message, _ in list(self._asked.values()):
+            await self._send(message)
         for run in self._runs.values():
             if run._watched and not run._over:
                 await self._watch_again(run)
-        for message, _ in list(self._asked.values()):
-            await self._send(message)
         self._ready.set()
 
     async def _read(self, socket: ClientConnection) -> None:

@@ -31,13 +31,19 @@ TURN_MESSAGES = 16  # so many are read before others get a turn
 
 
 class Subscription:
-    """How far the events of one run were sent on one connection, or event stream."""
+    """How far the events of one run were sent on one connection, or event stream.
 
-    __slots__ = ("live", "sent")
+    Attributes:
+        live: The run.
+        sent: The last event that was sent.
+        acknowledgeable: The last one that was ever sent here: who asks for events again may have the others already.
+    """
+
+    __slots__ = ("acknowledgeable", "live", "sent")
 
     def __init__(self, live: LiveRun, sent: int) -> None:
         self.live = live
-        self.sent = sent
+        self.sent = self.acknowledgeable = sent
 
     @classmethod
     def after(cls, live: LiveRun, after: JsonValue) -> tuple[Subscription, p.Gap | None]:
@@ -76,6 +82,7 @@ class Subscription:
         batch = self.live.journal.after(self.sent, max_bytes)
         if batch:
             self.sent = batch[-1][0]
+            self.acknowledgeable = max(self.acknowledgeable, self.sent)
         return batch
 
 
@@ -266,7 +273,7 @@ class Connection:
         subscription = self._watched.get(message.run)
         if subscription is None:
             return False  # of a run that is not watched any more: late, not wrong
-        if message.seq > subscription.sent:
+        if message.seq > subscription.acknowledgeable:
             self._complain(
                 message.id, "bad_acknowledgement", f"event {message.seq} of run {message.run} was not sent yet"
             )
@@ -400,6 +407,9 @@ class Connection:
         if self._closing is not None:
             return  # the run is nobody's now, and treated as one whose client has left
         subscription, gap = Subscription.after(live, after)
+        before = self._watched.get(live.run_id)
+        if before is not None:
+            subscription.acknowledgeable = max(before.acknowledgeable, subscription.sent)
         self._watched[live.run_id] = subscription
         live.journal.unwatch(self._wake.set)
         live.journal.watch(self._wake.set)

@@ -108,8 +108,9 @@ export class TrilaneClient extends EventTarget {
         this._tries = 0;
         this._emit("status", { state: "online" });
         this._emit("welcome", message);
+        // What waits for an answer first: a `watch` among it may be of a run that goes on further along.
+        for (const { message: asked } of [...this._asked.values()]) this._write(asked);
         for (const run of this.runs.values()) if (!run.over) this._watchAgain(run);
-        for (const { message: asked } of this._asked.values()) this._write(asked);
         return;
       case "events":
         this._takeEvents(message);
