@@ -8,11 +8,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
+from trilane.errors import PluginLoadError
 from trilane.plugins import PluginManager
 
 from .modes import REQUEST
@@ -101,7 +104,9 @@ def check_residue(subject: Subject) -> Iterator[str]:
         yield f"enabled again, it no longer offers {', '.join(sorted(own - set(again[0])))}"
     if subject.fresh and again[1] != before[1]:
         yield f"enabled again, its hooks are called as {again[1]}, at first as {before[1]}"
-    if named or not subject.fresh:
+    if named:
+        yield from _reloaded(subject, agent, before)
+    if not subject.fresh:
         return
     agent.plugins.unregister(subject.name)
     subject.run_virtual(_tools_and_hooks, subject, agent)
@@ -110,13 +115,49 @@ def check_residue(subject: Subject) -> Iterator[str]:
     except TypeError:
         return
     del plugin
-    deadline = time.perf_counter() + 1.0
-    while there() is not None and time.perf_counter() < deadline:  # a thread of a tool may be on its way out
-        gc.collect()
-        time.sleep(0.01)
-    if there() is not None:
+    if not _is_gone(there):
         holders = ", ".join(sorted({type(one).__name__ for one in gc.get_referrers(there())}))
         yield f"unregistered, it is still held by something ({holders}); keep per-run data in run.stash"
+
+
+def _reloaded(subject: Subject, agent: Any, before: tuple[list[str], list[str]]) -> Iterator[str]:
+    """Import it anew: it must do what it did, and nothing may hold on to its old self."""
+    package = subject.module.partition(".")[0]
+    modules = {name: module for name, module in sys.modules.items() if _is_in(name, package)}
+    old = agent.plugins.get(subject.name)
+    there = None if isinstance(old, ModuleType) else weakref.ref(old)
+    threads = set(threading.enumerate())
+    del old
+    try:
+        agent.plugins.reload(subject.name)
+        tools, hooks = subject.run_virtual(_tools_and_hooks, subject, agent)
+    except PluginLoadError as error:
+        yield f"it cannot be reloaded: {error}"
+        return
+    finally:
+        for name in [name for name in sys.modules if _is_in(name, package)]:
+            del sys.modules[name]
+        sys.modules.update(modules)  # whoever has imported from it before goes on with the same classes
+    if (sorted(set(tools)), hooks) != (sorted(set(before[0])), before[1]):
+        yield f"reloaded, it offers {', '.join(tools)} and its hooks are called as {hooks}, at first as {before[1]}"
+    started = [thread.name for thread in threading.enumerate() if thread not in threads and thread.is_alive()]
+    if started:
+        yield f"reloaded, it leaves threads running: {', '.join(started)}"
+    if there is not None and not _is_gone(there):
+        yield "reloaded, its old self is still held by something"
+
+
+def _is_in(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def _is_gone(there: weakref.ref[object]) -> bool:
+    """Wait a moment for it: a thread of a tool may be on its way out."""
+    deadline = time.perf_counter() + 1.0
+    while there() is not None and time.perf_counter() < deadline:
+        gc.collect()
+        time.sleep(0.01)
+    return there() is None
 
 
 async def _tools_and_hooks(subject: Subject, agent: Any) -> tuple[list[str], list[str]]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import anyio
 
-from trilane import Agent
+from trilane import Agent, Event, EventSink
 from trilane.errors import RunError
+from trilane.stores import InMemoryStore
 from trilane.testing.clock import Backend
 from trilane.testing.leaks import LeakError, no_leaks
 
@@ -53,6 +54,41 @@ async def _by_runtime(subject: Subject, evidence: Evidence) -> None:
         evidence.result = run.result
 
 
+async def _by_forward(subject: Subject, evidence: Evidence) -> None:
+    """`run.forward(sink)`, as a server does it."""
+
+    async def write(event: Event) -> None:
+        evidence.events.append(event)
+
+    agent = subject.agent()
+    sink: EventSink[Event] = EventSink(write)
+    async with agent.stream(REQUEST, **subject.options) as run, anyio.create_task_group() as group:
+        group.start_soon(sink.run)
+        await _keep(evidence, run.forward(sink))
+        sink.close()
+
+
+async def _by_resume(subject: Subject, evidence: Evidence) -> None:
+    """Suspended at its first question, and resumed by an agent with another plugin; the evidence is of the latter."""
+    store = InMemoryStore()
+    agent = subject.agent(store=store)
+    async with agent.stream(REQUEST, session="resumed", **subject.options) as run:
+        try:
+            async for event in run:
+                if event.type == "reply_requested":
+                    await run.suspend()
+                    break
+        except Exception:  # which is told of the other modes
+            pass
+    async with subject.agent(store=store).resume("resumed", **subject.options) as run:
+        try:
+            async for event in run:
+                evidence.events.append(event)
+        except Exception as error:
+            evidence.error = error
+    evidence.result = run.result
+
+
 async def _by_parent(subject: Subject, evidence: Evidence) -> None:
     """As the child of another agent's run."""
     child = subject.agent()
@@ -88,8 +124,10 @@ async def _by_many(subject: Subject, evidence: Evidence) -> None:
 MODES: dict[str, Callable[[Subject, Evidence], Awaitable[None]]] = {
     "run": _by_run,
     "stream": _by_stream,
+    "forward": _by_forward,
     "runtime": _by_runtime,
     "nested agent": _by_parent,
+    "resumed": _by_resume,
     "two runs in a session": _by_twice,
     "five runs at once": _by_many,
 }
@@ -105,7 +143,7 @@ async def _keep(evidence: Evidence, running: Awaitable[Any]) -> None:
 
 def check_modes(subject: Subject, backends: tuple[Backend, ...]) -> Iterator[str]:
     """Run in every mode on every backend; say what went wrong, and where the hooks were called otherwise."""
-    everything = [_by_run_sync(subject)] if "asyncio" in backends else []
+    everything = [_by_run_sync(subject), _by_stream_sync(subject)] if "asyncio" in backends else []
     for backend in backends:
         for name in MODES:
             evidence = Evidence(label=f"{name} on {backend}")
@@ -119,7 +157,7 @@ def check_modes(subject: Subject, backends: tuple[Backend, ...]) -> Iterator[str
             yield f"{evidence.label}: {text}"
     if not subject.fresh:
         return  # a module may remember earlier runs, so they need not be the same
-    alike = [one for one in everything if one.label.partition(" on ")[0] in ("run_sync", "run", *_ALIKE)]
+    alike = [one for one in everything if one.label.partition(" on ")[0] in _ALIKE]
     first = alike[0].calls(subject.name)
     for evidence in alike[1:]:
         found = evidence.calls(subject.name)
@@ -132,7 +170,7 @@ def _counts(calls: dict[str, tuple[int, int]]) -> str:
     return ", ".join(texts) or "not at all"
 
 
-_ALIKE = ("stream", "runtime", "nested agent", "five runs at once")
+_ALIKE = ("run_sync", "stream_sync", "run", "stream", "forward", "runtime", "nested agent", "five runs at once")
 
 
 async def _without_leaks(name: str, subject: Subject, evidence: Evidence) -> None:
@@ -148,6 +186,19 @@ def _by_run_sync(subject: Subject) -> Evidence:
     except Exception as error:
         evidence.error = error
         evidence.result = getattr(error, "result", None)
+    return evidence
+
+
+def _by_stream_sync(subject: Subject) -> Evidence:
+    evidence = Evidence(label="stream_sync on asyncio")
+    agent = subject.agent()
+    try:
+        with agent.stream_sync(REQUEST, **subject.options) as events:
+            evidence.events.extend(events)
+    except Exception as error:
+        evidence.error = error
+    last = evidence.events[-1] if evidence.events else None
+    evidence.result = getattr(last, "result", None)
     return evidence
 
 

@@ -32,7 +32,10 @@ def check_schedules(subject: Subject, backends: tuple[Backend, ...]) -> Iterator
         slow = Evidence(label=f"everything slow on {backend}")
         seconds = subject.run_virtual(_slowly, subject, slow, backend=backend)
         yield from (f"{slow.label}: {text}" for text in complaints(slow, subject.name))
-        yield from _first(f"left after event {{}} on {backend}", range(len(slow.events)), backend, _leave, subject)
+        step = 1 if backend == backends[0] else 2  # to save time
+        yield from _first(
+            f"left after event {{}} on {backend}", range(0, len(slow.events), step), backend, _leave, subject
+        )
         moments = range(1, int(seconds / PAUSE_SECONDS) + 1)
         yield from _first(f"cancelled in pause {{}} on {backend}", moments, backend, _cancel, subject)
 

@@ -1,4 +1,4 @@
-"""The plugin under test, and the agent it is put into: a model with a fixed conversation, and two tools.
+"""The plugin under test, and the agent it is put into: a model with a fixed conversation, and three tools.
 
 The conversation does not depend on what plugins do to the requests, only on the number of the turn.
 """
@@ -15,7 +15,7 @@ import anyio.lowlevel
 
 from trilane import Agent, tool
 from trilane.messages import ToolCall
-from trilane.models import Emit, ModelRequest, ModelResponse
+from trilane.models import Emit, Model, ModelRequest, ModelResponse
 from trilane.plugins import CompiledHooks, PluginManager
 from trilane.testing.clock import REAL_SECONDS, Backend, run_virtual
 from trilane.testing.models import Step, call
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from trilane.events import Question
+    from trilane.stores import SessionStore
     from trilane.tools import Tool
 
 __all__ = ["Conversation", "ParentConversation", "Subject", "approve", "subject_of"]
@@ -52,8 +53,15 @@ async def _broken() -> str:
     raise ValueError("this tool always fails")
 
 
+@tool(name="confirm", effect="read", approval=True)
+async def _confirm() -> str:
+    """Do what had to be approved."""
+    await anyio.lowlevel.checkpoint()
+    return "done"
+
+
 class Conversation:
-    """A model: reasoning, text and calls in the first turn, one call in the second, then the answer.
+    """A model: reasoning, text and calls in the first turn, two calls in the second, then the answer.
 
     Attributes:
         requests: What it was asked.
@@ -84,7 +92,10 @@ class Conversation:
                 ToolCall(id=f"c{place}", name=one.name, arguments=one.arguments) for place, one in enumerate(wanted)
             ]
         elif request.turn == 2:
-            calls = [ToolCall(id="again", name="echo", arguments={"text": "three"})]
+            calls = [
+                ToolCall(id="again", name="echo", arguments={"text": "three"}),
+                ToolCall(id="sure", name="confirm", arguments={}),
+            ]
         else:
             calls = []
         calls = [one for one in calls if one.name in offered]
@@ -119,6 +130,7 @@ class Subject:
         calls: Calls of the plugin's own tools to have in the conversation.
         tools: Further tools of the agent.
         options: Options of every run.
+        stored: Tells what the plugin has stored, given the plugin.
     """
 
     make: Callable[[], object]
@@ -128,15 +140,25 @@ class Subject:
     calls: tuple[ToolCall, ...] = ()
     tools: tuple[Tool | Callable[..., object], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    stored: Callable[[Any], JsonValue] | None = None
 
-    def agent(self, *, plugin: object = None, pause: Callable[[], Awaitable[None]] | None = None) -> Agent[Any, str]:
-        """An agent with the plugin and the fixed conversation."""
+    def agent(
+        self,
+        *,
+        plugin: object = None,
+        pause: Callable[[], Awaitable[None]] | None = None,
+        model: Model | None = None,
+        echo: Tool | Callable[..., object] = _echo,
+        store: SessionStore | None = None,
+    ) -> Agent[Any, str]:
+        """An agent with the plugin, the fixed conversation and its tools, of which some may be replaced."""
         return Agent(
-            Conversation(self.calls, pause),
+            Conversation(self.calls, pause) if model is None else model,
             name="conformance",
-            tools=[_echo, _broken, *self.tools],
+            tools=[echo, _broken, _confirm, *self.tools],
             plugins=[plugin if plugin is not None else self.make()],
             answer=approve,
+            store=store,
         )
 
     @cached_property
