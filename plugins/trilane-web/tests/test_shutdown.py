@@ -20,6 +20,8 @@ from trilane import Agent, EventSink, InMemoryStore, RunStream, tool
 from trilane.testing import ScriptedModel, call
 from trilane_web import app
 from trilane_web.client import connect
+from trilane_web.connection import Connection
+from trilane_web.live import LiveRun
 
 pytestmark = pytest.mark.anyio
 
@@ -72,35 +74,119 @@ async def test_a_server_that_is_ending_starts_nothing(serve: Serve) -> None:
                 pass
 
 
-async def test_r71_run_then_sink_then_connection(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-    suspend, close = RunStream.suspend, EventSink.close
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is taken down: runs and connections as that begins, sinks when they write no more."""
+    seen: list[str] = []
+    suspend, write, end = RunStream.suspend, EventSink.run, Connection.end
 
     async def noted_suspend(stream: Any) -> None:
+        seen.append("run")
         await suspend(stream)
-        order.append("run")
 
-    def noted_close(sink: Any) -> None:
-        if not sink.closed:
-            order.append("sink")
-        close(sink)
+    async def noted_write(sink: Any) -> None:
+        await write(sink)
+        assert sink.closed
+        seen.append("sink")
+
+    def noted_end(connection: Any, *args: Any, **options: Any) -> None:
+        seen.append("connection")
+        end(connection, *args, **options)
 
     monkeypatch.setattr(RunStream, "suspend", noted_suspend)
-    monkeypatch.setattr(EventSink, "close", noted_close)
+    monkeypatch.setattr(EventSink, "run", noted_write)
+    monkeypatch.setattr(Connection, "end", noted_end)
+    return seen
+
+
+async def test_r71_run_then_sink_then_connection_then_wait(serve: Serve, order: list[str]) -> None:
     async with serve(Agent(ScriptedModel(call("act", number=1)), tools=[act])) as server, server.wire() as wire:
         run = (await wire.ask("start", text="go"))["run"]
         await wire.read_to(run, "reply_requested")
-        (connection,) = server.web._connections
-        end = connection.end
-
-        def noted_end(*args: Any, **options: Any) -> None:
-            order.append("connection")
-            end(*args, **options)
-
-        connection.end = noted_end
+        (live,) = server.web.runs.running()
         await server.web.drain()
-    assert order[0] == "run"
-    assert order[-1] == "connection"
+        order.append("waited")
+        assert order == ["run", "sink", "connection", "waited"]
+        assert live.task.done()
+        assert not server.web._connections
+        assert await wire.closed() in (1001, 1012)
+        assert wire.events[run][-1]["type"] == "run_cancelled", "what was shown before still went out"
+        await server.web.drain()
+        assert order.count("run") == 1
+
+
+@pytest.mark.parametrize("also", [False, True], ids=["suspend", "suspend and stop"])
+async def test_r71_also_when_one_of_them_raises(
+    serve: Serve, order: list[str], monkeypatch: pytest.MonkeyPatch, also: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that cannot be suspended is stopped or cancelled, and keeps neither the other runs nor the connections."""
+    noted, stop = RunStream.suspend, LiveRun.stop_now
+
+    async def failing(stream: Any) -> None:
+        if stream.session_id == broken["session"]:
+            raise RuntimeError("the store is gone")
+        await noted(stream)
+
+    async def failing_stop(live: Any, reason: str) -> None:
+        if also:
+            raise RuntimeError("and so is this")
+        await stop(live, reason)
+
+    monkeypatch.setattr(RunStream, "suspend", failing)
+    monkeypatch.setattr(LiveRun, "stop_now", failing_stop)
+    script = (call("act", number=1), call("act", number=2))
+    async with serve(Agent(ScriptedModel(*script), tools=[act])) as server, server.wire() as wire:
+        broken = await wire.ask("start", text="go")
+        await wire.read_to(broken["run"], "reply_requested")
+        other = await wire.ask("start", text="go")
+        await wire.read_to(other["run"], "reply_requested")
+        lives = list(server.web.runs.running())
+        async with asyncio.timeout(20):
+            await server.web.drain()
+        assert order[-1] == "connection"
+        assert order.count("sink") == 2
+        assert all(live.task.done() for live in lives)
+        assert not server.web._connections
+        await wire.closed()
+        assert wire.events[other["run"]][-1]["result"]["stop_reason"] == "suspended"
+        assert server.web.runs.agent.active(broken["session"]) is None
+    assert "could not be put aside in order" in caplog.text
+    assert ran == []
+
+
+async def test_r72_to_wait_before_the_connections_are_closed_hangs(serve: Serve) -> None:
+    """The negative case: a client that is content where it is does not go away because its server waits for that."""
+    async with serve(Agent(ScriptedModel("Hello."))) as server, server.wire() as wire:
+        run = (await wire.ask("start", text="go"))["run"]
+        await wire.read_run(run)
+        await server.web.runs.drain()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                while server.web._connections:  # noqa: ASYNC110  (as a server would that waits first)
+                    await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            await server.web.drain()
+        assert not server.web._connections
+
+
+async def test_r72_connections_that_are_closed_before_the_runs_are_told_nothing_of_their_end(serve: Serve) -> None:
+    """The negative case: the last events of the run go where nobody is."""
+    told: dict[bool, bool] = {}
+    for swapped in (False, True):
+        async with serve(Agent(ScriptedModel(call("act", number=1)), tools=[act])) as server, server.wire() as wire:
+            run = (await wire.ask("start", text="go", on_disconnect="continue"))["run"]
+            await wire.read_to(run, "reply_requested")
+            (live,) = server.web.runs.running()
+            if swapped:
+                for connection in tuple(server.web._connections):
+                    connection.end(1001, "too early", again=True)
+                await wire.closed()
+            await server.web.drain()
+            if not swapped:
+                await wire.closed()
+            assert live.journal.complete
+            told[swapped] = wire.events[run][-1]["seq"] == live.journal.last
+    assert told == {False: True, True: False}
 
 
 async def test_it_can_be_mounted_in_another_application(serve: Serve) -> None:

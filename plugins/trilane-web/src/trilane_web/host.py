@@ -297,12 +297,23 @@ class Host:
         runs = list(self.running())
         if runs:
             _logger.info("suspending %d active run(s)", len(runs))
-        await asyncio.gather(*(run.suspend() for run in runs), return_exceptions=True)
+        await asyncio.gather(*(self._put_aside(run) for run in runs))
         await asyncio.gather(*(run.wait() for run in runs))
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
             self._ticker = None
+
+    async def _put_aside(self, run: LiveRun) -> None:
+        """Suspend a run; if that fails stop it, if that fails too cancel it. No other run waits for it in vain."""
+        for attempt in (run.suspend, lambda: run.stop_now("the server is about to end")):
+            try:
+                await attempt()
+                return
+            except Exception as error:
+                _logger.error("run %s could not be put aside in order", run.run_id, exc_info=error)
+        if run.task is not None:
+            run.task.cancel()
 
     async def _tick(self) -> None:
         while self._runs:
