@@ -20,10 +20,11 @@ from .case import Case, Played, play
 from .invariants import INVARIANTS, violations
 from .matrix import Failure, Report, all_cases, run_cases, sample, scenarios_for, spread
 from .scenario import At, Play, Scenario, ScriptedTool, all_scenarios
-from .stage import FAULTS, Injected, Stage
+from .stage import FAULT_NEEDS, FAULTS, Injected, Stage
 
 __all__ = [
     "FAULTS",
+    "FAULT_NEEDS",
     "INVARIANTS",
     "Adapter",
     "At",

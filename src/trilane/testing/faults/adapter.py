@@ -119,7 +119,12 @@ class Adapter(Protocol):
 
     @property
     def features(self) -> Mapping[str, bool]:
-        """What it has: a scenario is played only if everything it needs is true here."""
+        """What it has: a scenario is played only if everything it needs is true here, and so with `FAULT_NEEDS`.
+
+        Of all names that are asked for: `limits` (of time, for tools, models and runs), `close`, `stop` and `suspend`
+        (by another task); `hooks`, `store`, `questions`, `steering`, `sink`, `runtime`, `children`, `structured`,
+        `threads` and `processes` as the scenarios of Trilane use them.
+        """
         ...
 
     def open(self, scenario: Scenario, stage: Stage) -> Subject:

@@ -16,7 +16,7 @@ from .adapter import Adapter
 from .case import Case, play
 from .invariants import violations
 from .scenario import Scenario, all_scenarios
-from .stage import FAULTS, kind_of
+from .stage import FAULT_NEEDS, FAULTS, kind_of
 
 __all__ = ["Failure", "Report", "all_cases", "points", "run_cases", "sample", "scenarios_for", "spread"]
 
@@ -73,11 +73,16 @@ def all_cases(
         counted = points(scenario, backend, adapter, seed)
         yield Case(scenario=scenario.name, fault="", point=0, backend=backend, seed=seed)
         for fault in faults or FAULTS:
-            if fault in scenario.skip:
+            if not _makes_sense(fault, scenario, adapter):
                 continue
             for point in range(1, counted[kind_of(fault)] + 1):
                 for gap in GAPS if fault == "cancel_twice" else (1,):
                     yield Case(scenario=scenario.name, fault=fault, point=point, backend=backend, gap=gap, seed=seed)
+
+
+def _makes_sense(fault: str, scenario: Scenario, adapter: Adapter) -> bool:
+    need = FAULT_NEEDS.get(fault)
+    return fault not in scenario.skip and (need is None or adapter.features.get(need, False))
 
 
 def sample(cases: Iterable[Case], per_backend: int, seed: int) -> list[Case]:
@@ -141,7 +146,7 @@ def _lane(
     yield case("", 0)
     counted = points(scenario, backend, adapter, seed)
     chooser = random.Random(f"{seed} {scenario.name} {backend}")
-    possible = [fault for fault in faults if fault not in scenario.skip and counted[kind_of(fault)]]
+    possible = [fault for fault in faults if _makes_sense(fault, scenario, adapter) and counted[kind_of(fault)]]
     given: set[tuple[str, int]] = set()
     for again in range(PARTS):
         for position in range(len(possible)):

@@ -134,13 +134,13 @@ def _tool_raises(_stage: Stage) -> Play:
     return Play(script=[[_one("broken"), _one("look")], "One worked."], tools=tools)
 
 
-@scenario("tool_hangs")
+@scenario("tool_hangs", "limits")
 def _tool_hangs(_stage: Stage) -> Play:
     tools = [hanging("hanging"), worker("look", seconds=0.1)]
     return Play(script=[[_one("look"), _one("hanging")], "One worked."], tools=tools)
 
 
-@scenario("tool_hangs_unbounded", status="timed_out")
+@scenario("tool_hangs_unbounded", "limits", status="timed_out")
 def _tool_hangs_unbounded(_stage: Stage) -> Play:
     tools = [hanging("hanging", timeout=None), worker("look", seconds=0.1)]
     return Play(script=[[_one("look"), _one("hanging")], "Never."], tools=tools)
@@ -167,7 +167,7 @@ def _tool_thread(_stage: Stage) -> Play:
     return Play(script=[[_one("thread"), _one("look")], "Both."], tools=[threaded("thread"), worker("look")])
 
 
-@scenario("tool_thread_stuck", "threads", real=True)
+@scenario("tool_thread_stuck", "threads", "limits", real=True)
 def _tool_thread_stuck(_stage: Stage) -> Play:
     return Play(script=[[_one("stuck"), _one("look")], "One."], tools=[stuck("stuck"), worker("look", seconds=0.1)])
 
@@ -177,7 +177,7 @@ def _tool_process(_stage: Stage) -> Play:
     return Play(script=[[_one("program"), _one("look")], "Both."], tools=[process("program"), worker("look")])
 
 
-@scenario("tool_process_hangs", "processes", real=True, status="timed_out")
+@scenario("tool_process_hangs", "processes", "limits", real=True, status="timed_out")
 def _tool_process_hangs(_stage: Stage) -> Play:
     return Play(script=[[_one("program")], "Never."], tools=[process("program", hangs=True)])
 

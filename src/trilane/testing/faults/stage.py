@@ -18,6 +18,7 @@ __all__ = [
     "CALL_FAULTS",
     "EVENT_FAULTS",
     "FAULTS",
+    "FAULT_NEEDS",
     "STEP_FAULTS",
     "Injected",
     "PointKind",
@@ -62,6 +63,11 @@ EVENT_FAULTS: Mapping[str, str] = MappingProxyType(
 
 #: Every fault, and what it does.
 FAULTS: Mapping[str, str] = MappingProxyType({**CALL_FAULTS, **STEP_FAULTS, **EVENT_FAULTS})
+
+#: What a framework must have for a fault to make sense: one without time limits waits for ever, as it was told.
+FAULT_NEEDS: Mapping[str, str] = MappingProxyType(
+    {"hang": "limits", "close_elsewhere": "close", "hang_close": "close", "stop": "stop", "suspend": "suspend"}
+)
 
 HANG_SECONDS = 0.5
 SWALLOWED = 3

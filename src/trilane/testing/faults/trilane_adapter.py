@@ -32,6 +32,10 @@ class TrilaneAdapter:
     name = "trilane"
     backends: Sequence[Backend] = ("asyncio", "trio")
     features: Mapping[str, bool] = {
+        "limits": True,
+        "close": True,
+        "stop": True,
+        "suspend": True,
         "hooks": True,
         "store": True,
         "questions": True,
