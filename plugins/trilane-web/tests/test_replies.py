@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 from starlette.requests import HTTPConnection
 
-from trilane import Agent, RuntimeQueues, Tool, ToolContext, ToolResult, tool
+from trilane import (
+    Agent,
+    Ask,
+    InMemoryStore,
+    RunContext,
+    RuntimeQueues,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    hookimpl,
+    tool,
+)
 from trilane.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -209,3 +221,97 @@ async def test_or_by_an_event_agent_on_the_servers_queues(serve: Serve) -> None:
         (completed,) = [event for event in events if event["type"] == "tool_completed"]
         assert completed["result"]["content"] == "Oslo"
         assert made[0].empty
+
+
+class Careful:
+    """Asks before any tool that pays, in words of its own."""
+
+    name = "careful"
+
+    @hookimpl
+    def decide_tool(self, run: RunContext[Any], call: ToolCall) -> Ask | None:
+        return Ask(prompt=f"Pay {call.arguments['amount']}?") if call.name == "transfer" else None
+
+
+@tool
+def transfer(amount: int) -> str:
+    """Transfer."""
+    ran.append(amount)
+    return f"transferred {amount}"
+
+
+async def test_a_question_of_a_plugin_reaches_the_client_and_its_reply_that_call_alone(serve: Serve) -> None:
+    """Two calls at once, answered in the other order; what was edited is decided again, with the approval."""
+    script = ([call("transfer", amount=1), call("transfer", amount=2)], "ok")
+    agent = Agent(ScriptedModel(*script), tools=[transfer], plugins=[Careful()])
+    async with serve(agent) as server, server.wire() as wire:
+        started = await wire.ask("start", text="go")
+        run, session = started["run"], started["session"]
+        await wire.read_to(run, "reply_requested")
+        while len(questions := [one["question"] for one in wire.events[run] if one["type"] == "reply_requested"]) < 2:
+            await wire.next()
+        assert [(one["prompt"], one["asked_by"], one["kind"]) for one in questions] == [
+            ("Pay 1?", "careful", "approval"),
+            ("Pay 2?", "careful", "approval"),
+        ]
+        second = {"approve": True, "arguments": {"amount": 20}}
+        assert (await wire.ask("reply", session=session, question=questions[1]["id"], payload=second))[
+            "status"
+        ] == "accepted"
+        first = {"approve": False, "reason": "no"}
+        assert (await wire.ask("reply", session=session, question=questions[0]["id"], payload=first))[
+            "status"
+        ] == "accepted"
+        events = await wire.read_run(run)
+        results = {
+            event["call"]["arguments"]["amount"]: event["result"]
+            for event in events
+            if event["type"] == "tool_completed"
+        }
+        assert {amount: result["outcome"] for amount, result in results.items()} == {1: "denied", 20: "ok"}
+        assert ran == [20]
+        received = {
+            event["question_id"]: event["receipt"]["status"] for event in events if event["type"] == "reply_received"
+        }
+        assert received == {question["id"]: "accepted" for question in questions}
+
+
+async def test_after_a_restart_every_reply_is_what_it_was_before(serve: Serve) -> None:
+    """Two users, one store: early, somebody else's, wrong session, invalid, accepted, duplicate, late."""
+    store, yes = InMemoryStore(), {"approve": True}
+    async with serve(
+        Agent(ScriptedModel(call("pay", amount=5)), tools=[pay], store=store), authenticate=_user
+    ) as server:
+        async with server.wire(headers={"x-user": "ann"}) as ann:
+            session, _, question = await _question(ann)
+            await server.web.drain()
+    script = (call("pay", amount=6), "ok", call("ask_age"))
+    agent = Agent(ScriptedModel(*script), tools=[pay, ask_age], store=store)
+    async with serve(agent, authenticate=_user) as server:
+        async with server.wire(headers={"x-user": "ann"}) as ann, server.wire(headers={"x-user": "bob"}) as bob:
+
+            async def reply(wire: Any, where: str, which: str, payload: Any) -> str:
+                answer = await wire.ask("reply", session=where, question=which, payload=payload)
+                return str(answer.get("status") or answer["code"])
+
+            assert await reply(ann, session, question, yes) == "unknown", "nobody waits for it yet"
+            assert await reply(bob, session, question, yes) == "not_found"
+            assert (await bob.ask("resume", session=session))["code"] == "not_found"
+            other, _, _ = await _question(bob)
+            resumed = await ann.ask("resume", session=session)
+            again = await ann.read_to(resumed["run"], "reply_requested")
+            assert again["question"]["id"] == question
+            assert await reply(bob, session, question, yes) == "not_found"
+            assert await reply(bob, other, question, yes) == "wrong_session"
+            assert await reply(ann, session, question, {"approve": "perhaps"}) == "invalid"
+            assert ran == []
+            assert await reply(ann, session, question, yes) == "accepted"
+            assert await reply(ann, session, question, yes) == "duplicate"
+            events = await ann.read_run(resumed["run"])
+            assert events[-1]["type"] == "run_completed"
+            assert ran == [5]
+            late, run, asked = await _question(ann)
+            await ann.ask("stop", session=late)
+            await ann.read_run(run)
+            assert await reply(ann, late, asked, 41) == "expired"
+            assert await reply(ann, session, question, yes) == "duplicate"
