@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ from trilane_postgres import PostgresStore, place
 from trilane_postgres.place import find_place
 from trilane_postgres.testing import TemporaryServer
 
+ROOT = Path(__file__).resolve().parents[3]
 VARIABLES = ("DSN", "SCHEMA_NAME", "CONNECTIONS", "BUSY_SECONDS", "RECONNECT_SECONDS")
 
 
@@ -113,11 +115,14 @@ def test_the_command_line_takes_a_url(dsn: str, tmp_path: Path) -> None:
     assert done.stdout == "no session is stored yet\n"
 
 
-def test_the_example_of_the_readme(server: TemporaryServer, capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    code = readme.split("```py\n")[1].split("```")[0]
-    expected = readme.split("```text\n")[1].split("```")[0]
-    own = f"{server.dsn}&schema=readme"
-    assert code.count("postgresql://localhost/app?schema=trilane") == 2
-    exec(compile(code.replace("postgresql://localhost/app?schema=trilane", own), "README.md", "exec"), {})
-    assert capsys.readouterr().out == expected
+@pytest.mark.parametrize("page", ["plugins/trilane-postgres/README.md", "docs/how-to/keep-sessions-in-postgresql.md"])
+def test_the_examples_of_a_page(server: TemporaryServer, capsys: pytest.CaptureFixture[str], page: str) -> None:
+    """Those that need a server: their address is replaced, and what they print is what the page shows next."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    examples = re.findall(r"```py\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == text.count("```py\n") == 2
+    address = re.compile(r"postgresql://localhost/app\?schema=(\w+)")
+    for code, output in examples:
+        own = address.sub(rf"{server.dsn}&schema=page_\1", code)
+        exec(compile(own, page, "exec"), {})
+        assert capsys.readouterr().out == output

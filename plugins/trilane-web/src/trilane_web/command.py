@@ -114,8 +114,10 @@ def _named(target: str) -> Any:
 def _store(spec: str) -> Any:
     """The store of that description; None for the memory of the process."""
     from trilane import PluginManager, discover
-    from trilane.plugins.registries import resolve_store
+    from trilane.plugins import resolve_store, store_plugin
 
     if not spec:
         spec = "sqlite" if any(info.name == "sqlite" for info in discover()) else "memory"
-    return None if spec == "memory" else resolve_store(spec, PluginManager([spec.partition(":")[0]]))
+    if spec == "memory":
+        return None
+    return resolve_store(spec, PluginManager([store_plugin(spec) or spec.partition(":")[0]]))
