@@ -167,6 +167,14 @@ class Terminal:
         self.status = os.waitstatus_to_exitcode(status)
         return self.status
 
+    def hang_up(self) -> int:
+        """Close the terminal while the program is on, and return its exit status."""
+        os.close(self._fd)
+        self._fd = -1
+        _, status = os.waitpid(self.pid, 0)
+        self.status = os.waitstatus_to_exitcode(status)
+        return self.status
+
     def _read(self, deadline: float) -> bool:
         ready, _, _ = select.select([self._fd], [], [], max(deadline - monotonic(), 0))
         if not ready:
@@ -182,7 +190,8 @@ class Terminal:
         if self.status is None:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 def rows_of(seen: str) -> list[str]:

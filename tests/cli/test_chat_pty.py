@@ -269,6 +269,30 @@ def test_terminating_the_program_gives_the_terminal_back(chat: Open) -> None:
     assert screen.raw.rindex("\x1b[?2004l") > screen.raw.rindex("\x1b[?2004h")
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_terminating_a_chat_puts_its_run_aside(chat: Open, number: int, status: int) -> None:
+    screen = chat("nap", "--session", "s", stored=True)
+    screen.type("go\r")
+    screen.wait_for("the nap begins")
+    os.kill(screen.pid, number)
+    assert screen.finish() == status
+    assert "Put aside: " in screen.text
+    assert "Ctrl-C again" not in screen.text
+    again = chat("plain", "--session", "s", stored=True)
+    again.wait_for("its last run was put aside; /resume takes it up")
+    again.type("/resume\r")
+    again.wait_for_row("In two paragraphs.")
+
+
+def test_closing_the_terminal_puts_its_run_aside(chat: Open) -> None:
+    screen = chat("nap", "--session", "s", stored=True)
+    screen.type("go\r")
+    screen.wait_for("the nap begins")
+    assert screen.hang_up() == 129
+    again = chat("plain", "--session", "s", stored=True)
+    again.wait_for("its last run was put aside; /resume takes it up")
+
+
 def test_a_killed_chat_is_resumed_with_its_question(chat: Open) -> None:
     first = chat("erase", "--session", "mine", stored=True)
     first.type("go\r")

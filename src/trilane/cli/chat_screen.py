@@ -6,9 +6,10 @@ All drawing happens in the event loop's thread. Imports rich.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
 from rich.control import Control
 from rich.segment import ControlType, Segment
 from rich.style import Style
@@ -61,12 +62,17 @@ class Screen(RenderHook):
 
     def draw(self) -> None:
         """Draw the region again."""
-        self.console.print(Control())
+        self._write(Control())
 
     def print(self, text: str, style: str = "", *, cut: bool = False) -> None:
         """Print lines that stay; `cut` cuts those that are too long, instead of wrapping them."""
         shown = Text(text, style=style, no_wrap=cut, overflow="ellipsis" if cut else None)
-        self.console.print(shown)
+        self._write(shown)
+
+    def _write(self, what: RenderableType) -> None:
+        # Once the terminal is gone a signal says so; until that is heard, and after the end, nothing is lost.
+        with suppress(OSError, ValueError):
+            self.console.print(what)
 
     def clear(self) -> None:
         """Clear the terminal."""

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Chat"]
 
-#: An exit status above this says that a signal ended something; 130 is Ctrl-C.
-_SIGNALLED = 128
+#: The exit status that says so.
 _CTRL_C = 130
 
 
@@ -112,9 +111,11 @@ class Chat:
         )
         if outcome.result is not None and self.session not in self.used:
             self.used.append(self.session)
+        if outcome.is_put_aside:  # how to go on is told when the terminal is given back, if it is still there
+            raise ChatLeft(outcome.exit_status)
         self._tell(outcome, stopped)
         self._give_back(outcome)
-        if outcome.exit_status > _SIGNALLED and (outcome.exit_status != _CTRL_C or not self.front.is_interactive):
+        if outcome.exit_status == _CTRL_C and not self.front.is_interactive:
             raise ChatLeft(outcome.exit_status)
         if outcome.exit_status and not self.front.is_interactive:
             self.exit_status = 1
@@ -146,7 +147,7 @@ class Chat:
             kept = "what was said before it is kept; say it again, or /resume" if outcome.result is not None else ""
             self.front.error(f"{error_paragraph(error)}{f' ({kept})' if kept else ''}")
         if outcome.result is not None and outcome.result.store_error is not None:
-            self.front.error(f"the session was not stored: {error_paragraph(outcome.result.store_error)}")
+            self.front.error(error_paragraph(outcome.result.store_error))
 
     def _give_back(self, outcome: Outcome) -> None:
         """Put back what was said and not heard: too late, or to a run that was stopped."""

@@ -12,7 +12,7 @@ import sys
 import termios
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -99,10 +99,14 @@ class ChatTerminal(ChatFront):
         self._loop.remove_reader(0)
         for number, handler in self._signals.items():
             signal.signal(number, handler)
-        self._screen.close()
-        self._output.close()
-        self._restore()
-        self._tty.close()
+        try:
+            with suppress(OSError):  # the terminal may be gone
+                self._screen.close()
+            self._output.close()
+        finally:
+            self._restore()
+            with suppress(OSError):
+                self._tty.close()
 
     def _mode(self, *, working: bool) -> None:
         """Keys as they are typed. While a run is on, Ctrl-C is a signal, so that it works whatever the loop does."""

@@ -30,5 +30,5 @@ def stats_lines(result: RunResult[Any]) -> list[str]:
         off = "; this hook is now switched off" if failure.disabled else ""
         lines.append(f"{failure.plugin} failed in {failure.hook}: {error_paragraph(failure.error)}{off}")
     if result.store_error is not None:
-        lines.append(f"the session was not stored: {error_paragraph(result.store_error)}")
+        lines.append(error_paragraph(result.store_error))
     return lines
