@@ -354,7 +354,7 @@ class CustomEvent(AgentEvent):
 
 
 class PluginFailed(AgentEvent):
-    """A plugin failed where that is contained; the run goes on."""
+    """A plugin failed where that is contained: nothing is undone, and the run goes on or ends as it would have."""
 
     type: Literal["plugin_failed"] = "plugin_failed"
     plugin: str

@@ -143,6 +143,31 @@ def test_a_plugin_that_failed_is_named_to_everybody(make: EventMaker) -> None:
     assert notes == "warning: plugin audit failed in before_tool (OSError: disk full); the run goes on\n"
 
 
+@pytest.mark.parametrize(
+    ("hook", "phase", "says"),
+    [
+        ("after_turn", AgentPhase.READY, "the run goes on"),
+        ("on_event", AgentPhase.RUNNING_TOOL, "the run goes on"),
+        ("decide_tool", AgentPhase.READY, "the call is denied"),
+        ("on_model_error", AgentPhase.GENERATING, "the model's error counts"),
+        ("on_reply", AgentPhase.RUNNING_TOOL, "the reply is not taken"),
+        ("on_compact", AgentPhase.COMPACTING, "the history stays as it is"),
+        ("on_success", AgentPhase.COMPLETED, "the answer stands"),
+        ("close_run", AgentPhase.COMPLETED, "the answer stands"),
+        ("on_error", AgentPhase.FAILED, "the run had failed before"),
+        ("close_run", AgentPhase.FAILED, "the run had failed before"),
+        ("on_cancel", AgentPhase.CANCELLED, "the run was cancelled before"),
+        ("on_event", AgentPhase.CANCELLED, "the run was cancelled before"),
+    ],
+)
+def test_a_plugin_that_failed_is_told_with_what_stands(
+    make: EventMaker, hook: str, phase: AgentPhase, says: str
+) -> None:
+    event = make(PluginFailed, plugin="audit", hook=hook, error=OSError("disk full"), phase=phase)
+    _, notes = Plain().show(event)
+    assert notes == f"warning: plugin audit failed in {hook} (OSError: disk full); {says}\n"
+
+
 def test_outcomes_and_second_attempts_are_told(make: EventMaker) -> None:
     call = make.call("rm", "c9", path="x")
     _, notes = Plain().show(make(ModelStarted, model="m", attempt=2), *make.tool(call, "not today", "denied"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from trilane import Agent, Allow, Ask, Deny, Rewrite, UseResult, hookimpl, tool
@@ -325,3 +327,59 @@ async def test_hook_after_tool_that_is_required_withholds_the_result() -> None:
     assert till.paid == [5]
     assert "paid 5" not in repr(run.result.messages) + repr(events.events)
     assert "withheld: plugin under-test failed" in repr(run.result.messages)
+
+
+@pytest.mark.parametrize("hook", ["before_tool", "around_tool"])
+async def test_hook_after_tool_comes_for_each_call_that_before_tool_came_for_also_if_a_stop_kept_it_from_running(
+    hook: str,
+) -> None:
+    till, seen = Till(), list[tuple[str, str, str]]()
+
+    class Pairs:
+        name = "pairs"
+
+        @hookimpl(tryfirst=True)
+        def before_tool(self, run: Any, call: ToolCall) -> None:
+            seen.append(("before", call.id, ""))
+
+        @hookimpl
+        def after_tool(self, run: Any, call: ToolCall, result: ToolResult) -> None:
+            seen.append(("after", call.id, result.outcome))
+
+    async def stopping_around(run: Any, call_next: Any) -> Any:
+        run.stop("enough")
+        return await call_next()
+
+    stopping = (lambda run: run.stop("enough")) if hook == "before_tool" else stopping_around
+    agent = till.agent(Pairs(), plugin(hook, stopping, "stops"), calls=[call("pay", amount=n) for n in (1, 2)])
+    _, run = await streamed(agent, catch=Exception)
+    assert till.paid == []
+    assert {outcome for outcome, _ in results(run)} == {"not_started"}
+    begun = [call_id for what, call_id, _ in seen if what == "before"]
+    assert begun
+    assert [(call_id, outcome) for what, call_id, outcome in seen if what == "after"] == [
+        (call_id, "not_started") for call_id in begun
+    ]
+
+
+async def test_hook_after_tool_does_not_come_when_the_run_is_cancelled_before_the_tool() -> None:
+    till, seen = Till(), list[str]()
+
+    async def hanging(run: Any) -> None:
+        seen.append("before")
+        await anyio.sleep_forever()
+
+    agent = till.agent(
+        plugin("before_tool", hanging), plugin("after_tool", lambda result: seen.append(result.outcome), "sees")
+    )
+    async with agent.stream("Go") as run, anyio.create_task_group() as group:
+
+        async def close() -> None:
+            while not seen:
+                await anyio.lowlevel.checkpoint()
+            await run.close()
+
+        group.start_soon(close)
+        await record(run, catch=Exception)
+    assert seen == ["before"]
+    assert [outcome for outcome, _ in results(run)] == ["not_started"]

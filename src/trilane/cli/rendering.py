@@ -32,6 +32,7 @@ from trilane.events import (
     UserMessageAdded,
 )
 from trilane.messages import clean_text
+from trilane.state import AgentPhase
 
 from .console import say
 from .text import call_text, count, one_line, result_lines, visible
@@ -143,7 +144,7 @@ class HumanRenderer(Renderer):
                 self.detail(f"{prefix}{event.plugin}: {event.name} {data}")
             case PluginFailed():
                 what = one_line(f"{type(event.error).__name__}: {error_text(event.error)}", 200)
-                self.warning(f"{prefix}plugin {event.plugin} failed in {event.hook} ({what}); the run goes on")
+                self.warning(f"{prefix}plugin {event.plugin} failed in {event.hook} ({what}); {_in_spite_of(event)}")
             case ReplyReceived() if event.receipt.status == "expired":
                 self.warning("the question was withdrawn before it was answered")
             case _:
@@ -292,6 +293,27 @@ class PlainRenderer(HumanRenderer):
             self._line_open = False
             self._out.write("\n")
             self._out.flush()
+
+
+def _in_spite_of(event: PluginFailed) -> str:
+    """What becomes of the run although a plugin failed."""
+    match event.phase:
+        case AgentPhase.COMPLETED:
+            return "the answer stands"
+        case AgentPhase.FAILED:
+            return "the run had failed before"
+        case AgentPhase.CANCELLED:
+            return "the run was cancelled before"
+        case _:
+            return _ELSEWHERE.get(event.hook, "the run goes on")
+
+
+_ELSEWHERE = {
+    "decide_tool": "the call is denied",
+    "on_model_error": "the model's error counts",
+    "on_reply": "the reply is not taken",
+    "on_compact": "the history stays as it is",
+}
 
 
 def answer_of(result: RunResult[Any]) -> str:
