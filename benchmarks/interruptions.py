@@ -10,7 +10,6 @@ import argparse
 import importlib.metadata
 import json
 import platform
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -155,4 +154,4 @@ def table(rows: dict[str, Any]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -3,6 +3,7 @@
 import json
 from contextlib import aclosing
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from zett_agent.agent import AgentRunConfig
 from zett_agent.client import create_agent
@@ -26,7 +27,7 @@ class Adapter:
 
     name = "zett-agent"
     backends = ("asyncio",)
-    features = {"runtime": True}
+    features = MappingProxyType({"runtime": True})
 
     def open(self, scenario, stage):
         return Subject(scenario, stage)

@@ -39,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     cases = _cases(options, adapter)
 
-    def late(_report: Report) -> bool:
+    def late(report: Report) -> bool:
+        if options.first and report.failures:
+            return True
         return not options.all and not options.scenario and time.perf_counter() - started > SAMPLE_SECONDS
 
     def show(failure: Failure) -> None:
@@ -80,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--backend", action="append", default=[], choices=["asyncio", "trio"], help="only this one")
     parser.add_argument("--point", type=int, default=0, help="only this point, with one --scenario and one --fault")
     parser.add_argument("--gap", type=int, default=1, help="await points between the cancels of cancel_twice")
+    parser.add_argument("--first", action="store_true", help="end with the first case that violates something")
     parser.add_argument("--soak", type=int, default=0, metavar="RUNS", help="stop so many runs at random, and measure")
     parser.add_argument("--seed", type=int, default=0, help="of the sample, and of the order of tasks on trio")
     parser.add_argument("--adapter", default="", help="MODULE:NAME of another framework's adapter")
