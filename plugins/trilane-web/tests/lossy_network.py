@@ -134,7 +134,7 @@ async def first_machine(case: str, talk: socket.socket, line: Line) -> dict[str,
     if case == "cut":
         (live,) = web.runs.running()
         while live.driver is not None:
-            await asyncio.sleep(0.01)  # real time: until the server has noticed
+            await asyncio.sleep(0.01)  # noqa: ASYNC110  (real time: until the server has noticed)
         report["noticed"], report["paused_at"] = True, live.journal.last
         report["near"] = await undisturbed(port)
         report["still_paused_at"] = live.journal.last
