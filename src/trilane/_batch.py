@@ -66,7 +66,10 @@ class Batch:
     @property
     def needs_running(self) -> bool:
         """True if any call runs or waits for a reply."""
-        return any(run.state != "finished" for run in self.runs)
+        for run in self.runs:  # noqa: SIM110
+            if run.state != "finished":
+                return True
+        return False
 
     def wake(self) -> None:
         """Something about a call has changed."""
@@ -105,7 +108,9 @@ class Batch:
         await self._announce_starts([run for run in self.runs if run.state == "ready"])
         self._heed_outside()  # the caller may have said something when it saw them
         self._start_possible()
-        await self._ask([run for run in self.runs if run.state == "waiting" and run.entry is None])
+        to_ask = [run for run in self.runs if run.state == "waiting" and run.entry is None]
+        if to_ask:
+            await self._ask(to_ask)
         while True:
             self._dirty = False
             if self.fatal is not None:
@@ -116,17 +121,17 @@ class Batch:
             self._start_possible()
             await self._take_replies()
             announced = self._announce_finished()
-            unfinished = any(run.state != "finished" for run in self.runs)
-            # Results; questions, and what became of them. One that is not shown is told to plugins only.
-            if announced or (unfinished and (core.must_show or core.notes)):
-                await core.flush()
-                if unfinished:
-                    if core.notes:
-                        await core.deliver()
-                    await core.put()
-                continue
-            if not unfinished:
+            if not self.needs_running:
+                if announced:
+                    await core.flush()
                 break
+            # Results; questions, and what became of them. One that is not shown is told to plugins only.
+            if announced or core.must_show or core.notes:
+                await core.flush()
+                if core.notes:
+                    await core.deliver()
+                await core.put()
+                continue
             await self._wait()
         if self.fatal is not None:
             raise self.fatal
@@ -363,12 +368,14 @@ class Batch:
         for run in approved:
             await self._announce_starts([run])
             self._start_possible()
-        await self._ask(again)
+        if again:
+            await self._ask(again)
 
     def _heed_outside(self) -> None:
         """A stop or steering came in: calls that have not started do not start."""
         core = self._core
-        core.take_input()
+        if core.queues is not None:
+            core.take_input()
         if core.stop_error is not None:
             outcome: Outcome = "not_started"
             text = f"was not run: the run was stopped ({core.stop_error})"

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._backend import EventLoop, Waiter, running_event_loop
 from ._dispatch import Dispatcher
 from ._flush import write
 from ._publishing import publish
-from ._records import stamped
+from ._records import made_before, stamped
 from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, current_clock, wait_shielded
 from .context import History, RunContext, Stash, ToolContext
 from .errors import PluginError, RunCancelledError
@@ -298,12 +298,9 @@ class Core:
         for core in self.lineage():
             core.own_usage = core.own_usage + usage
 
-    def lineage(self) -> Iterator[Core]:
+    def lineage(self) -> Sequence[Core]:
         """This run, the run it is a call of, and so on to the root."""
-        core: Core | None = self
-        while core is not None:
-            yield core
-            core = core.parent
+        return (self,) if self.parent is None else (self, *self.parent.lineage())
 
     def begin(self) -> None:
         """The session is claimed: leave CREATED."""
@@ -344,7 +341,8 @@ class Core:
         self.must_show = True
         if self.silent:
             return
-        self.pending.append(stamped(event)(self, **fields))
+        make = made_before.get(event) or stamped(event)
+        self.pending.append(make(self, **fields))
 
     # ---- telling: after the commit -----------------------------------------------------------------------------------
 

@@ -51,7 +51,9 @@ async def _work(core: Core) -> None:
         phase = core.state.phase
         while phase is not AgentPhase.COMPLETED:
             if phase is not core.state.phase:
-                await core.enter(phase)
+                core.go(phase)
+                if core.notes:
+                    await core.deliver()
             phase = await PHASES[phase](core)
         await _ending.complete(core)
     except BaseException as caught:  # every kind of end is told apart in `verdict`

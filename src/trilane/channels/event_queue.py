@@ -261,18 +261,21 @@ class AgentEventQueue(Generic[T]):
         return self._take(True)
 
     async def _take(self, iterating: bool) -> T:
+        items, getter = self._items, self._getter
+        first = self._first
+        if first >= len(items) and getter is not None and getter.cancel_is_due():
+            await checkpoint_if_cancelled()
         if self._getting:
             raise AgentProtocolError("get while another task waits in get; an AgentEventQueue has one consumer")
-        getter = self._getter
-        if getter is not None and getter.cancel_is_due():
-            await checkpoint_if_cancelled()
         if self._held:
-            if iterating:
-                self.acknowledge()
+            if iterating:  # as `acknowledge` does
+                self._held = False
+                self._acknowledged = acknowledged = self._acknowledged + 1
+                if self._parked and acknowledged >= self._target:
+                    self._wake_putter()
             elif self._error is None:
                 raise AgentProtocolError("get before the previous event was acknowledged; call acknowledge() first")
-        items = self._items
-        while self._first >= len(items):
+        while first >= len(items):
             if self._error is not None:
                 if iterating and self._complete:
                     raise StopAsyncIteration
@@ -287,18 +290,19 @@ class AgentEventQueue(Generic[T]):
                 await getter.wait()
             finally:
                 self._getting = False
+            first = self._first
         self._held = self._acknowledging
-        first = self._first
         item: T = items[first]
-        if first + 1 == len(items):
+        first += 1
+        if first == len(items):
             items.clear()
             self._first = 0
-        elif first >= _COMPACT_AFTER and first * 2 > len(items):
-            del items[: first + 1]
+        elif first > _COMPACT_AFTER and first * 2 > len(items):
+            del items[:first]
             self._first = 0
         else:
-            items[first] = None
-            self._first = first + 1
+            items[first - 1] = None
+            self._first = first
         return item
 
     def acknowledge(self) -> None:
