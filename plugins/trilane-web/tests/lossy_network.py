@@ -133,8 +133,8 @@ async def first_machine(case: str, talk: socket.socket, line: Line) -> dict[str,
     report["near"] = await undisturbed(port)
     if case == "cut":
         (live,) = web.runs.running()
-        while live.driver is not None:
-            await asyncio.sleep(0.01)  # noqa: ASYNC110  (real time: until the server has noticed)
+        while live.driver is not None:  # noqa: ASYNC110  (what is waited for offers no event)
+            await asyncio.sleep(0.01)  # real time: a heartbeat
         report["noticed"], report["paused_at"] = True, live.journal.last
         report["near"] = await undisturbed(port)
         report["still_paused_at"] = live.journal.last

@@ -1,10 +1,16 @@
-"""Whatever comes up a connection: never a failure of the server, never another session's data."""
+"""Whatever comes up a connection or in a request: never a failure of the server, never another session's data.
+
+A sample is sent by every run of the tests, always the same. The whole, and another one each time:
+
+    TRILANE_FUZZ_MESSAGES=10000 uv run pytest plugins/trilane-web/tests/test_fuzz.py
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -61,7 +67,37 @@ fields = st.fixed_dictionaries(
         "lanes": st.booleans(),
     },
 )
-messages = st.lists(fields.map(json.dumps) | values.map(json.dumps) | st.text(max_size=40), min_size=20, max_size=40)
+EACH = 50  # messages of one example, and a fifth as many requests
+MESSAGES = int(os.environ.get("TRILANE_FUZZ_MESSAGES", "0"))
+PATHS = [
+    "/api/me",
+    "/api/sessions",
+    "/api/sessions/SESSION",
+    "/api/sessions/SESSION/fork",
+    "/api/sessions/SESSION/resume",
+    "/api/sessions/SESSION/say",
+    "/api/sessions/SESSION/stop",
+    "/api/sessions/SESSION/replies/QUESTION",
+    "/api/runs",
+    "/api/runs/RUN/ack",
+    "/api/sessions/own/replies/QUESTION",
+    "/api/sessions/own/fork",
+    "/api/openapi.json",
+    "/ws",
+    "/nothing",
+]
+messages = st.lists(
+    fields.map(json.dumps) | values.map(json.dumps) | st.text(max_size=40), min_size=EACH, max_size=EACH
+)
+requests = st.lists(
+    st.tuples(
+        st.sampled_from(["GET", "POST", "PATCH", "DELETE", "PUT"]),
+        st.sampled_from(PATHS),
+        fields.map(json.dumps) | values.map(json.dumps) | st.text(max_size=40),
+    ),
+    min_size=EACH // 5,
+    max_size=EACH // 5,
+)
 
 
 @given(st.text() | fields.map(json.dumps))
@@ -93,20 +129,23 @@ def _who(connection: HTTPConnection) -> str | None:
 
 
 @settings(
-    max_examples=25,
+    max_examples=max(1, (MESSAGES or 500) // EACH),
+    derandomize=not MESSAGES,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink what takes a server each time takes too long
     suppress_health_check=list(HealthCheck),
 )
-@given(sequence=messages)
-def test_what_another_user_sends(serve: Serve, caplog: pytest.LogCaptureFixture, sequence: list[str]) -> None:
+@given(sequence=messages, asked=requests)
+def test_what_another_user_sends(
+    serve: Serve, caplog: pytest.LogCaptureFixture, sequence: list[str], asked: list[tuple[str, str, str]]
+) -> None:
     caplog.clear()
     with caplog.at_level(logging.ERROR):
-        asyncio.run(_attack(serve, sequence))
+        asyncio.run(_attack(serve, sequence, asked))
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def _attack(serve: Serve, sequence: list[str]) -> None:
+async def _attack(serve: Serve, sequence: list[str], asked: list[tuple[str, str, str]]) -> None:
     limits = WebLimits(bad_messages=1000, message_burst=100_000)
     agent = Agent(FunctionModel(_model), tools=[act])
     async with serve(agent, authenticate=_who, settings=WebSettings(limits=limits)) as server:
@@ -116,10 +155,20 @@ async def _attack(serve: Serve, sequence: list[str]) -> None:
             names = {"SESSION": started["session"], "RUN": started["run"], "QUESTION": event["question"]["id"]}
             await ann.ask("ping")  # so that what ann has acknowledged has arrived
             before = server.web.runs.active(started["session"]).gate.acknowledged
-            for text in sequence:
+
+            def filled(text: str) -> str:
                 for name, value in names.items():
                     text = text.replace(name, value)
-                await bob.socket.send(text)
+                return text
+
+            for text in sequence:
+                await bob.socket.send(filled(text))
+            for method, path, body in asked:
+                headers = {"x-user": "bob", "content-type": "application/json"}
+                raw = filled(body).encode("utf-8", "surrogatepass")
+                status, _, answer = await server.http(method, filled(path), headers=headers, raw=raw)
+                assert status < 500, (method, path, body)
+                assert SECRET not in json.dumps(answer)
             assert (await bob.ask("ping"))["type"] == "pong"
             told = json.dumps(bob.seen)
             assert SECRET not in told
