@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import islice
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from trilane.testing.faults import all_scenarios, run_cases, spread
 from trilane.testing.faults.trilane_adapter import TrilaneAdapter
 
-SEED = 11
+SEED = 11 + int(os.environ.get("TRILANE_TEST_SEED", "0"))  # set by tests/repeat.py
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
