@@ -138,16 +138,41 @@ class TestModels:
         with pytest.raises(UnknownModelError) as caught:
             resolve_model("remot:big", PluginManager([provider()]))
 
+        assert str(caught.value) == ("no plugin supplies the provider 'remot' of 'remot:big'; did you mean 'remote'?")
+
+    def test_capitals_are_no_other_name(self, remote: None) -> None:
+        with pytest.raises(UnknownModelError, match="of 'REMOTE:big'; did you mean 'remote'"):
+            resolve_model("REMOTE:big", PluginManager())
+        with pytest.raises(UnknownModelError, match="of 'Echo'; did you mean 'echo'"):
+            resolve_model("Echo", PluginManager([provider()]))
+
+    def test_only_providers_are_listed(self, ship: Ship, remote: None) -> None:
+        ship("trilane-quiet", {"quiet": "fake_quiet"}, {"fake_quiet": "import imported_for_a_message"})
+        with pytest.raises(UnknownModelError) as caught:
+            resolve_model("acme", PluginManager([provider()]))
+
         assert str(caught.value) == (
-            "no plugin supplies the provider 'remot' of 'remot:big'; did you mean 'remote'? "
-            "(if its package is missing: pip install trilane-remot)"
+            "no plugin supplies the provider 'acme' of 'acme'; there are: echo "
+            "(if its package is missing: pip install trilane-acme)"
         )
+        with pytest.raises(UnknownModelError) as caught:
+            resolve_model("quite", PluginManager([provider()]))
+        assert "did you mean" in str(caught.value), "one that cannot be imported may be the provider that was meant"
+
+    def test_a_plugin_that_supplies_none_is_not_suggested(self, ship: Ship) -> None:
+        ship("trilane-quiet", {"quiet": "fake_quiet"}, {"fake_quiet": ""})
+        with pytest.raises(UnknownModelError) as caught:
+            resolve_model("quite:x", PluginManager())
+        assert "quiet" not in str(caught.value)
 
     def test_an_installed_plugin_without_models_supplies_none(self, ship: Ship) -> None:
         ship("trilane-quiet", {"quiet": "fake_quiet"}, {"fake_quiet": ""})
 
-        with pytest.raises(UnknownModelError, match="no plugin supplies the provider 'quiet'"):
-            resolve_model("quiet:x", PluginManager())
+        with pytest.raises(UnknownModelError) as caught:
+            resolve_model("quiet:x", PluginManager([provider()]))
+        assert str(caught.value) == (
+            "the model 'quiet:x' cannot be made: the plugin 'quiet' supplies no models; there are: echo"
+        )
 
     def test_a_model_without_its_provider_is_found_among_the_known_ones(self) -> None:
         with pytest.raises(UnknownModelError, match="needs its provider before it; did you mean 'echo:loud'"):

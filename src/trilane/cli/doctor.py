@@ -9,27 +9,28 @@ import inspect
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Literal
 
 from trilane.hookspecs import HOOKS, HookSpecs
 from trilane.hookspecs.markers import IMPL_ATTRIBUTE, SPEC_ATTRIBUTE
+from trilane.plugins.blocking import blocks_nothing
 from trilane.plugins.discovery import entries
 
 from .choice import choose_model
 from .console import logging_to
+from .idle import idle_hooks, shadowed_commands, unknown_sections
 from .text import columns, one_line, visible
 
 if TYPE_CHECKING:
     from trilane.plugins import PluginInfo
+    from trilane.tools import Tool
 
     from .registry import LiveRegistry
 
 __all__ = ["Finding", "Findings", "examine", "satisfies"]
-
-_TOOL_HOOKS = ("decide_tool", "before_tool", "around_tool", "after_tool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +89,36 @@ def examine(registry: LiveRegistry, *, with_run: bool = True) -> Findings:
         found.findings += _requirements(info)
     if registry.problem is not None:
         found.findings.append(Finding("fault", getattr(registry.problem, "plugin", "") or "-", str(registry.problem)))
+    tools = None
     if with_run and registry.problem is None and found.loaded:
-        from .trial import trial_run
+        from .trial import try_out
 
         with logging_to(None):
-            found.findings += [
-                Finding("fault", fault.plugin or "-", fault.text) for fault in trial_run(registry.manager)
-            ]
+            trial = try_out(registry.manager)
+        tools = trial.tools
+        found.findings += [Finding("fault", fault.plugin or "-", fault.text) for fault in trial.faults]
+    found.findings += _without_effect(registry, tools)
     found.model = _model(registry, found)
     return found
+
+
+def _without_effect(registry: LiveRegistry, tools: Sequence[Tool] | None) -> Iterator[Finding]:
+    """What can do nothing. That is a fault only where something else must have been meant."""
+    for name in registry.manager.names():
+        for text in idle_hooks(registry, name, tools):
+            yield Finding("note", name, text)
+    for origin, text in shadowed_commands():
+        yield Finding("fault", origin, text)
+    for text, is_misspelt in unknown_sections(registry):
+        yield Finding("fault" if is_misspelt else "note", "-", text)
+    for name, text in blocks_nothing(registry.manager).items():
+        yield Finding("fault" if "did you mean" in text else "note", name, text)
 
 
 def _loaded(registry: LiveRegistry, info: PluginInfo) -> Iterator[Finding]:
     calls = registry.hooks_of(info.name)
     if not calls and registry.problem is None:
         yield Finding("fault", info.name, "implements no hook, so it does nothing; mark its functions with @hookimpl")
-    if not any(call.hook in ("on_tool", "register_models") for call in calls):
-        idle = sorted({call.hook for call in calls if call.hook in _TOOL_HOOKS})
-        if idle and not registry.manager.order("on_tool"):
-            text = f"{', '.join(idle)} can never be called: no plugin supplies a tool with on_tool"
-            yield Finding("note", info.name, text)
     yield from _settings(registry, info)
     plugin = registry.manager.get(info.name)
     yield from _of_other_versions(plugin, info)
@@ -160,8 +171,9 @@ def _requirements(info: PluginInfo) -> Iterator[Finding]:
     except PackageNotFoundError:
         return
     for line in wanted:
-        match = re.match(r"\s*(trilane|pluggy)\s*\(?([<>=!~0-9.,* ]*)\)?\s*$", line)
-        if match is None:
+        line, _, marker = line.partition(";")
+        match = re.match(r"\s*(trilane|pluggy)\s*(?:\[[^]]*\])?\s*\(?([<>=!~0-9.,* ]*)\)?\s*$", line)
+        if match is None or "extra" in marker:
             continue
         package, conditions = match.groups()
         try:

@@ -83,7 +83,7 @@ def blocked_names(options: tuple[str, ...]) -> tuple[str, ...]:
     """The plugins named in `-p no:NAME` options.
 
     Raises:
-        UsageError: an option of another form.
+        UsageError: an option of another form, or a name that no installed plugin has.
     """
     names = []
     for option in options:
@@ -93,4 +93,20 @@ def blocked_names(options: tuple[str, ...]) -> tuple[str, ...]:
                 f"-p {option}: write -p no:NAME to leave out a plugin; installed plugins are used without being named"
             )
         names.append(name)
+    if names:
+        _refuse_unknown(names)
     return tuple(names)
+
+
+def _refuse_unknown(names: list[str]) -> None:
+    from trilane.plugins import discover
+    from trilane.plugins.checks import nearest
+
+    known = {info.name for info in discover()}
+    for name in names:
+        if name not in known:
+            hint = nearest(name, known)
+            raise UsageError(
+                f"-p no:{name}: no plugin {name!r} is installed, so nothing would be left out{hint}"
+                f"{'' if hint else '; see `trilane plugins list`'}"
+            )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trilane.errors import PluginLoadError, TrilaneError
 from trilane.hookspecs import HOOKS
 from trilane.plugins import PluginInfo, PluginManager, installed
+from trilane.plugins.blocking import blocks_nothing
 
 from .console import UsageError, logging_to
 from .options import blocked_names
@@ -45,7 +46,7 @@ def load_registry(plugin_options: tuple[str, ...] = ()) -> LiveRegistry:
     """Load every installed plugin that is not blocked.
 
     Raises:
-        UsageError: a `-p` option that is not `no:NAME`.
+        UsageError: a `-p` option that is not `no:NAME`, or that names nothing.
     """
     manager = PluginManager(disabled=blocked_names(plugin_options))
     with logging_to(None):
@@ -69,7 +70,7 @@ def list_lines(registry: LiveRegistry) -> list[str]:
     lines = columns([[visible(cell) for cell in row] for row in rows])
     if registry.problem is not None:
         lines.append(f"the plugins cannot work together: {registry.problem}")
-    return lines
+    return lines + list(blocks_nothing(registry.manager).values())
 
 
 def info_lines(registry: LiveRegistry, name: str) -> list[str]:

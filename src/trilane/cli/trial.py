@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from trilane.models import Emit, ModelRequest, ModelResponse
     from trilane.plugins import PluginManager
     from trilane.result import RunResult
+    from trilane.tools import Tool
 
-__all__ = ["Fault", "trial_run"]
+__all__ = ["Fault", "Trial", "trial_run", "try_out"]
 
 HOOK_SECONDS = 3.0
 RUN_SECONDS = 60.0
@@ -39,6 +40,17 @@ class Fault:
 
     plugin: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a trial run has shown: faults, in the order of the hooks, and the tools that plugins offered to it.
+
+    `tools` is None if it did not get that far.
+    """
+
+    faults: list[Fault]
+    tools: tuple[Tool, ...] | None
 
 
 class _Model:
@@ -59,21 +71,28 @@ class _Model:
 
 def trial_run(manager: PluginManager, *, run_seconds: float = RUN_SECONDS) -> list[Fault]:
     """Run once with the loaded plugins; returns their faults, in the order of the hooks."""
+    return try_out(manager, run_seconds=run_seconds).faults
+
+
+def try_out(manager: PluginManager, *, run_seconds: float = RUN_SECONDS) -> Trial:
+    """Run once with the loaded plugins."""
     agent = _agent(manager)
     outcome: list[RunResult[Any] | BaseException] = []
+    offered: list[Tool] = []
 
     def work() -> None:
         try:
-            outcome.append(asyncio.run(_run(agent)))
+            outcome.append(asyncio.run(_run(agent, offered)))
         except BaseException as error:  # the thread's end; what it was is reported
             outcome.append(error)
 
     thread = threading.Thread(target=work, name="trilane plugins doctor", daemon=True)
     thread.start()
     thread.join(run_seconds)
+    tools = tuple(tool for tool in offered if tool.name != TOOL) if offered else None
     if not outcome:
-        return [_hanging(agent, thread, run_seconds)]
-    return list(_faults(agent, outcome[0]))
+        return Trial([_hanging(agent, thread, run_seconds)], tools)
+    return Trial(list(_faults(agent, outcome[0])), tools)
 
 
 def _agent(manager: PluginManager) -> Agent[None, str]:
@@ -90,10 +109,14 @@ def _agent(manager: PluginManager) -> Agent[None, str]:
     return agent
 
 
-async def _run(agent: Agent[None, str]) -> RunResult[Any]:
+async def _run(agent: Agent[None, str], offered: list[Tool]) -> RunResult[Any]:
     async with agent.stream("Look whether all is well.", session=SESSION) as run:
         try:
-            await run.wait()
+            try:
+                await run.wait()
+            finally:
+                core = run._core
+                offered += () if core is None else core.tools.values()
         except RunError:  # a plugin may end a run on purpose
             pass
         except Exception as error:

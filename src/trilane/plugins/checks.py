@@ -103,12 +103,16 @@ def _static_function(plugin: object, attribute: str) -> tuple[object | None, Cal
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """`; did you mean 'x'?`, or the names there are if none is near and they are few, or nothing."""
+    """`; did you mean 'x'?`, or the names there are if none is near and they are few, or nothing.
+
+    Capitals make no name another one.
+    """
     from difflib import get_close_matches
 
-    close = get_close_matches(name, names, n=1, cutoff=0.6)
+    written = {one.lower(): one for one in sorted(names)}
+    close = get_close_matches(name.lower(), written, n=1, cutoff=0.6)
     if close:
-        return f"; did you mean {close[0]!r}?"
+        return f"; did you mean {written[close[0]]!r}?"
     return f"; there are: {', '.join(sorted(names))}" if 0 < len(names) <= 8 else ""
 
 

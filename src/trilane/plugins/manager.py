@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from trilane.errors import AgentProtocolError, HookSpecError, PluginLoadError
 from trilane.hookspecs import HOOKS
 
+from .blocking import blocks_nothing
 from .discovery import (
     DISABLED_VARIABLE,
     Installed,
@@ -171,6 +172,8 @@ class PluginManager:
                 else:
                     self.register(item)
             self.check()
+            for sentence in blocks_nothing(self).values():
+                _warn(sentence)
         except BaseException:
             for name in set(self.names()).difference(before):
                 self.unregister(name)

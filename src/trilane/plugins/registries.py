@@ -5,6 +5,7 @@ Settings have their own file, `settings.py`. What a model is, is in `models.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -228,11 +229,26 @@ def _unknown_provider(spec: str, name: str, manager: PluginManager) -> UnknownMo
     owners = [f"{provider.name}:{spec}" for provider in active if spec in provider.models]
     if owners:
         return UnknownModelError(f"the model {spec!r} needs its provider before it; did you mean {owners[0]!r}?")
-    installed = {info.name for info in discover()}
-    names = sorted(installed | {provider.name for provider in active})
-    hint = nearest(name, names)
-    cure = f" (if its package is missing: pip install trilane-{name})" if _is_name(name) else ""
+    installed = {info.name for info in discover(manager.disabled)}
+    providers = {provider.name for provider in active}
+    # Which of the plugins that are not loaded supply models is known only when they are imported: they are not listed,
+    # and the one whose name is nearest is asked.
+    near = re.search(r"did you mean '(.+)'", nearest(name, installed))
+    if near and near[1] not in providers and manager.get(near[1]) is None and _supplies_models(near[1], manager):
+        providers = {near[1]}
+    hint = nearest(name, providers)
+    if name in installed:
+        return UnknownModelError(f"the model {spec!r} cannot be made: the plugin {name!r} supplies no models{hint}")
+    missing = f" (if its package is missing: pip install trilane-{name})"
+    cure = missing if _is_name(name) and "did you mean" not in hint else ""
     return UnknownModelError(f"no plugin supplies the provider {name!r} of {spec!r}{hint}{cure}")
+
+
+def _supplies_models(name: str, manager: PluginManager) -> bool:
+    try:
+        return manager.find_model_provider(name) is not None
+    except PluginLoadError:
+        return True  # what is wrong with it is said when it is asked for by its right name
 
 
 def _is_name(name: str) -> bool:
