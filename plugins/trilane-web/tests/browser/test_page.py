@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trilane import Agent, Delta, InMemoryStore, ModelResponse, ReasoningPart, TextPart, ToolContext, tool
+from trilane import (
+    Agent,
+    Delta,
+    ExtensionEvent,
+    InMemoryStore,
+    ModelResponse,
+    ReasoningPart,
+    RunContext,
+    TextPart,
+    ToolContext,
+    hookimpl,
+    tool,
+)
 from trilane.testing import FunctionModel, ScriptedModel, Step, call
 
 TEXT = """Here is what I found:
@@ -99,14 +112,14 @@ def test_approve_with_edited_arguments_and_deny(served: Any, new_page: Any, expe
     sent: list[Any] = []
 
     @tool(approval=True)
-    def send_mail(to: str, urgent: bool, copies: int) -> str:
+    def send_mail(to: str, urgent: bool, copies: int, files: list[str], more: dict[str, int]) -> str:
         """Send."""
-        sent.append((to, urgent, copies))
+        sent.append((to, urgent, copies, files, more))
         return "sent"
 
     script = (
-        call("send_mail", to="bob@example.org", urgent=False, copies=1),
-        call("send_mail", to="eve@example.org", urgent=True, copies=9),
+        call("send_mail", to="bob@example.org", urgent=False, copies=1, files=["a.txt", "b.txt"], more={"size": 1}),
+        call("send_mail", to="eve@example.org", urgent=True, copies=9, files=["a.txt"], more={}),
         "All done.",
     )
     page = new_page(served.start(Agent(ScriptedModel(*script), tools=[send_mail])))
@@ -117,6 +130,13 @@ def test_approve_with_edited_arguments_and_deny(served: Any, new_page: Any, expe
     first.get_by_label("to", exact=True).fill("ann@example.org")
     first.get_by_label("urgent").check()
     first.get_by_label("copies").fill("3")
+    expect(first.get_by_label("files, one in a line")).to_have_value("a.txt\nb.txt")
+    first.get_by_label("files, one in a line").fill("a.txt\nnew.txt\n")
+    first.get_by_label("more (JSON)").fill("no JSON")
+    first.get_by_role("button", name="Approve").click()
+    expect(first.get_by_role("status")).to_have_text("more: this is no JSON")
+    assert sent == []
+    first.get_by_label("more (JSON)").fill('{"size": 2}')
     first.get_by_role("button", name="Approve").click()
     expect(first.get_by_role("status")).to_have_text("Accepted.")
     second = page.locator(".question").nth(1)
@@ -124,7 +144,8 @@ def test_approve_with_edited_arguments_and_deny(served: Any, new_page: Any, expe
     second.get_by_role("button", name="Deny").click()
     expect(page.locator("details.tool").nth(1)).to_have_attribute("data-state", "denied")
     expect(page.locator(".message.assistant").last).to_contain_text("All done.")
-    assert sent == [("ann@example.org", True, 3)]
+    expect(second.get_by_role("status")).to_have_text("Denied.")
+    assert sent == [("ann@example.org", True, 3, ["a.txt", "new.txt"], {"size": 2})]
     expect(first.get_by_role("button", name="Approve")).to_be_disabled()
 
 
@@ -381,3 +402,29 @@ def test_retry_asks_again_in_a_new_session(served: Any, new_page: Any, expect: A
     page.goto(before)
     expect(page.locator(".message.assistant .markdown")).to_have_text(["first", "second"])
     expect(page.locator("#session-list button")).to_have_count(3)
+
+
+def test_how_a_run_ended_is_in_sight(served: Any, new_page: Any, expect: Any, ask: Any) -> None:
+    """Above the offer to continue; a plugin that fails again and again is named once."""
+
+    class Broken:
+        name = "broken"
+
+        @hookimpl
+        def on_event(self, run: RunContext[Any], notification: ExtensionEvent) -> None:
+            raise RuntimeError("it always fails")
+
+    script = ("A line.\n\n" * 40, RuntimeError("the model is gone"))
+    page = new_page(served.start(Agent(ScriptedModel(*script), plugins=[Broken()])))
+    ask(page, "one")
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    expect(page.locator(".note.warning").first).to_have_text(
+        re.compile(r"The plugin broken failed in on_event: \w+ \(\d+ times\)")
+    )
+    ask(page, "two")
+    expect(page.get_by_role("button", name="Continue")).to_be_visible()
+    note = page.locator(".note.error")
+    expect(note).to_contain_text("The run failed: RuntimeError")
+    expect(note).to_be_in_viewport()
+    box, notice = note.bounding_box(), page.locator("#notice").bounding_box()
+    assert box["y"] + box["height"] <= notice["y"], "it is not behind the notice"

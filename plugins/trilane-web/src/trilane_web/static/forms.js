@@ -42,17 +42,19 @@ function build(given, root, options) {
       return numberField(schema, options);
     case "boolean":
       return booleanField(schema, options);
+    case "array":
+      return isLines(schema, options) ? linesField(schema, options) : jsonField(schema, options);
     default:
       return jsonField(schema, options);
   }
 }
 
-function frame(schema, options, control, { before = false } = {}) {
+function frame(schema, options, control, { before = false, free = false } = {}) {
   counter += 1;
   control.id = `field-${counter}`;
   const hint = schema.description ? el("small", { id: `${control.id}-hint` }, schema.description) : null;
   if (hint) control.setAttribute("aria-describedby", hint.id);
-  if (options.required && control.type !== "checkbox") control.required = true;
+  if (options.required && !free && control.type !== "checkbox") control.required = true;
   const words = options.label || schema.title || "Answer";
   const label = el("label", { for: control.id }, words, options.required || before ? "" : " (optional)");
   const row = before ? [el("span", { class: "check" }, control, label)] : [label, control];
@@ -71,10 +73,7 @@ function textField(schema, options) {
     if (!control.checkValidity() && control.value !== "") throw new Error(`${options.label || "The answer"}: ${control.validationMessage}`);
     return control.value;
   };
-  control.required = false;
-  const node = frame(schema, { ...options }, control);
-  control.required = false; // an empty text is a text
-  return { node, read, control };
+  return { node: frame(schema, options, control, { free: true }), read, control }; // an empty text is a text
 }
 
 function numberField(schema, options) {
@@ -131,10 +130,30 @@ function objectField(schema, root, options) {
   return { node, read, control: fields[0]?.[1].control };
 }
 
+/** True for a list of texts none of which has lines of its own. */
+function isLines(schema, options) {
+  const value = options.value ?? schema.default ?? [];
+  return schema.items?.type === "string" && !schema.items.enum && Array.isArray(value) && value.every((one) => typeof one === "string" && !/[\r\n]/.test(one));
+}
+
+function linesField(schema, options) {
+  const value = options.value ?? schema.default ?? [];
+  const control = el("textarea", { rows: Math.min(8, value.length + 1) });
+  control.value = value.join("\n");
+  const read = () => {
+    const lines = control.value.split(/\r?\n/);
+    while (lines.at(-1) === "") lines.pop();
+    return lines.length || options.required || !options.nullable ? lines : null;
+  };
+  const label = `${options.label || schema.title || "Answer"}, one in a line`;
+  return { node: frame(schema, { ...options, label }, control, { free: true }), read, control };
+}
+
 function jsonField(schema, options) {
-  const control = el("textarea", { rows: 3, spellcheck: "false", class: "mono" });
   const value = options.value ?? schema.default;
-  control.value = value === undefined ? "" : JSON.stringify(value, null, 2);
+  const text = value === undefined ? "" : JSON.stringify(value, null, 2);
+  const control = el("textarea", { rows: Math.min(12, Math.max(3, text.split("\n").length)), spellcheck: "false", class: "mono" });
+  control.value = text;
   const read = () => {
     const text = control.value.trim();
     if (text === "") return options.required ? null : undefined;
@@ -146,8 +165,8 @@ function jsonField(schema, options) {
       throw new Error(`${options.label || "The answer"}: this is no JSON`);
     }
   };
-  const node = frame(schema, { ...options, required: false, label: `${options.label || schema.title || "Answer"} (JSON)` }, control);
-  return { node, read, control };
+  const label = `${options.label || schema.title || "Answer"} (JSON)`;
+  return { node: frame(schema, { ...options, label }, control, { free: true }), read, control };
 }
 
 /** Fields for the arguments of a call, by the values they have. */
@@ -157,6 +176,7 @@ export function argumentFields(values) {
       typeof value === "string" ? { type: "string" }
       : typeof value === "boolean" ? { type: "boolean" }
       : typeof value === "number" ? { type: "number" }
+      : Array.isArray(value) && value.length && value.every((one) => typeof one === "string") ? { type: "array", items: { type: "string" } }
       : { type: "json" };
     return [name, build(schema, schema, { label: name, value, required: true, depth: 1 })];
   });

@@ -44,7 +44,7 @@ export class QuestionCard {
       : null;
     const approve = el("button", { type: "submit", class: "primary" }, "Approve");
     const deny = el("button", { type: "button", class: "danger" }, "Deny");
-    deny.addEventListener("click", () => this._send(() => ({ approve: false, reason: reason.read() ?? "" })));
+    deny.addEventListener("click", () => this._send(() => ({ approve: false, reason: reason.read() ?? "" }), "Denied."));
     this.form.append(...[arguments_, reason.node, el("div", { class: "buttons" }, approve, deny)].filter(Boolean));
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -68,7 +68,8 @@ export class QuestionCard {
     });
   }
 
-  async _send(read) {
+  /** `done` is said when the reply was accepted. */
+  async _send(read, done = WORDS.accepted) {
     let payload;
     try {
       payload = read();
@@ -81,7 +82,8 @@ export class QuestionCard {
     try {
       const receipt = await this._answer(payload);
       const reasons = receipt.reasons.join("; ");
-      this._say(receipt.status === "invalid" ? `This does not fit: ${reasons}` : WORDS[receipt.status], receipt.status);
+      const words = { ...WORDS, accepted: done, invalid: `This does not fit: ${reasons}` };
+      this._say(words[receipt.status], receipt.status);
       if (receipt.status === "invalid") this._enable(true);
       else this.open = false;
     } catch (error) {

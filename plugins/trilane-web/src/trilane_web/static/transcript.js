@@ -12,10 +12,16 @@ export class Transcript {
   constructor(node, actions) {
     this.node = node;
     this.actions = actions;
+    this._top = 0;
     this.clear();
     node.addEventListener("scroll", () => {
-      this._follow = node.scrollHeight - node.scrollTop - node.clientHeight < 60;
+      // Only who scrolls up wants to stay there; that more has come below is no wish.
+      if (node.scrollHeight - node.scrollTop - node.clientHeight < 60) this._follow = true;
+      else if (node.scrollTop < this._top - 2) this._follow = false;
+      this._top = node.scrollTop;
     });
+    // What stands below it may grow, as the message box and the keyboard of a phone do.
+    new ResizeObserver(() => this.scroll()).observe(node);
   }
 
   clear() {
@@ -24,6 +30,7 @@ export class Transcript {
     this.messages = new Map(); // message id -> {node, parts}
     this.tools = new Map(); // call id -> ToolCard
     this.questions = new Map();
+    this._warnings = new Map(); // text -> the note that counts how often it came
     this._follow = true;
     this._growing = new Set();
   }
@@ -92,7 +99,7 @@ export class Transcript {
       case "compaction_completed":
         return event.changed ? this._note("Earlier messages were summed up for the model.") : undefined;
       case "plugin_failed":
-        return this._note(`The plugin ${event.plugin} failed in ${event.hook}: ${event.error.type}`, "warning");
+        return this._warn(`The plugin ${event.plugin} failed in ${event.hook}: ${event.error.type}`);
       case "child_event":
         return this._child(event);
       case "run_completed":
@@ -294,8 +301,20 @@ export class Transcript {
     for (const { node } of this.messages.values()) node.classList.remove("growing");
   }
 
+  /** Says it once, and counts. */
+  _warn(text) {
+    const known = this._warnings.get(text);
+    const times = Number(known?.dataset.times ?? 0) + 1;
+    const note = known ?? this._note("", "warning");
+    note.dataset.times = times;
+    note.textContent = times > 1 ? `${text} (${times} times)` : text;
+    this._warnings.set(text, note);
+  }
+
   _note(text, kind = "") {
-    this.node.append(el("p", { class: `note ${kind}` }, text));
+    const note = el("p", { class: `note ${kind}` }, text);
+    this.node.append(note);
     this.scroll();
+    return note;
   }
 }
