@@ -16,6 +16,7 @@ from trilane.messages import ImagePart, TextPart, ToolCall, ToolResult, UserMess
 from trilane.models import ModelRequest, ModelResponse
 from trilane.replay import Difference, Replay
 from trilane.sessions import fork_session
+from trilane.stores import SessionView, record_from_json
 from trilane.testing import ScriptedModel, Step, call
 
 pytestmark = pytest.mark.anyio
@@ -530,6 +531,21 @@ async def test_what_stands_in_the_history_is_not_stored_twice() -> None:
     tapes = [one for one in (await store.load("s")).records if one.kind == "run_tape"]
     assert sum(len(one.to_json()) for one in tapes) < 2000
     assert len(tapes) == 4  # with the request, each answer, and the end
+
+
+async def test_what_is_stored_can_be_read_again_and_is_no_trouble_where_it_is_not_known() -> None:
+    store = await recorded(SCRIPT, plugins=[all_hooks()])
+    records = (await store.load("s")).records
+    tapes = [one for one in records if one.kind == "run_tape"]
+    assert [record_from_json(one.to_json()) for one in tapes] == tapes
+    older = [record_from_json(one.to_json().replace('"run_tape"', '"of_later"')) for one in tapes]
+    assert {(one.kind, getattr(one, "known", 0)) for one in older} == {("newer", None)}
+    with_tapes, without = SessionView(), SessionView()
+    for one in records:
+        with_tapes.apply(one)
+        if one.kind != "run_tape":
+            without.apply(one)
+    assert with_tapes.log == without.log
 
 
 async def test_other_runs_store_nothing_more() -> None:
