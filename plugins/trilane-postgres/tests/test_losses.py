@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,10 +16,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from trilane import Agent
+from trilane import Agent, Limits, tool
 from trilane.errors import SessionConflictError, SessionError, StoreError
 from trilane.sessions import fork_session
-from trilane.testing import ScriptedModel
+from trilane.testing import ScriptedModel, assert_history, call
 from trilane.testing.stores import append_all, said
 from trilane_postgres import PostgresStore
 from trilane_postgres.testing import TemporaryServer
@@ -240,6 +242,42 @@ async def test_a_run_goes_on_through_a_crash_of_the_server(store: PostgresStore,
     kinds = [record.kind for record in (await store.load("s")).records]
     assert kinds == ["message", "message", "run_ended"] * 2
     assert await store.check() == []
+
+
+async def test_a_server_that_hangs_ends_the_run_in_order_and_what_is_stored_is_whole(
+    store: PostgresStore, sql: Sql
+) -> None:
+    """Every backend is stopped while a tool works: its result cannot be stored, and the run says so in time."""
+    stopped: list[int] = []
+
+    @tool(effect="read")
+    async def hang() -> str:
+        """Hang the server."""
+        stopped.extend(
+            pid for (pid,) in sql("SELECT pid FROM pg_stat_activity WHERE state = 'idle' AND pid <> pg_backend_pid()")
+        )
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        return "hung"
+
+    limits = Limits(store_seconds=0.5)
+    agent = Agent(ScriptedModel(call("hang"), "Done."), tools=[hang], store=store, limits=limits)
+    try:
+        with pytest.raises(StoreError, match=r"the store did not take 1 records within 0\.5 s"):
+            await agent.run("Hang.", session="s")
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    assert stopped
+    other = Agent(ScriptedModel("Done."), tools=[hang], store=store)
+    while store._runs._unfinished:
+        await anyio.lowlevel.checkpoint()
+    stopped.clear()
+    records = (await store.load("s")).records
+    assert [record.kind for record in records][:3] == ["message", "message", "call_started"]
+    result = await other.run("And now?", session="s")
+    assert result.text == "Done."
+    assert_history(result.messages)
 
 
 async def test_a_cancel_leaves_no_connection_in_a_transaction(store: PostgresStore, sql: Sql) -> None:

@@ -94,6 +94,18 @@ async def test_many_that_make_the_schema_at_once_make_it_once(make: Make, sql: S
     assert sql("SELECT count(*) FROM sessions") == [(6,)]
 
 
+async def test_whoever_only_looks_makes_no_tables(make: Make, dsn: str, sql: Sql) -> None:
+    store = make()
+    assert (
+        list(await store.list_sessions()) == list(await store.search_sessions("a")) == list(await store.check()) == []
+    )
+    assert await store.session_info("s") is None
+    schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
+    assert sql(schemas, dsn.rpartition("=")[2]) == [(0,)]
+    await append_all(store, "s", said("a"))
+    assert [info.id for info in await store.list_sessions()] == ["s"]
+
+
 async def test_a_schema_of_a_later_release_is_refused_and_not_touched(make: Make, sql: Sql) -> None:
     await append_all(make(), "s", said("a"))
     sql("UPDATE trilane_schema SET version = 99")

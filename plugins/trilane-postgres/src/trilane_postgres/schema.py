@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-__all__ = ["MIGRATIONS", "OLDEST_SERVER", "SCHEMA_VERSION", "connect"]
+__all__ = ["MIGRATIONS", "OLDEST_SERVER", "SCHEMA_VERSION", "AbsentError", "connect"]
 
 #: Older servers are refused: nobody maintains them any more.
 OLDEST_SERVER = 130000
@@ -73,15 +73,21 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_first,)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 
-def connect(place: Place, *, busy_seconds: float, durable: bool) -> Connection:
+class AbsentError(StoreError):
+    """There are no tables yet, and whoever only looks makes none."""
+
+
+def connect(place: Place, *, busy_seconds: float, durable: bool, makes: bool = True) -> Connection:
     """Open a connection, make the schema if there is none, and bring it up to date.
 
     Args:
         place: The database and the schema.
         busy_seconds: How long a lock is waited for.
         durable: False for what may be lost with the server: the renewal of a lease.
+        makes: False for whoever only looks.
 
     Raises:
+        AbsentError: there is no schema, and none is to be made.
         StoreError: a later release wrote the schema, or the server cannot be used.
         psycopg.Error: no connection.
     """
@@ -99,7 +105,7 @@ def connect(place: Place, *, busy_seconds: float, durable: bool) -> Connection:
             settings["synchronous_commit"] = "off"
         calls = ", ".join(["set_config(%s, %s, false)"] * len(settings))
         connection.execute(f"SELECT {calls}", [text for pair in settings.items() for text in pair])
-        _migrate(connection, place)
+        _migrate(connection, place, makes)
     except BaseException:
         connection.close()
         raise
@@ -121,9 +127,12 @@ def _check_server(connection: Connection, place: Place) -> None:
         )
 
 
-def _migrate(connection: Connection, place: Place) -> None:
-    if _version(connection, place) == len(MIGRATIONS):
+def _migrate(connection: Connection, place: Place, makes: bool) -> None:
+    version = _version(connection, place)
+    if version == len(MIGRATIONS):
         return
+    if not version and not makes:
+        raise AbsentError(f"{place.text} has no sessions yet")
     connection.execute("BEGIN")
     try:
         # One at a time; and looked at again, because another process may have been first.

@@ -22,7 +22,7 @@ from . import examining, reading, writing
 from .leases import LeaseBook, PostgresLease
 from .place import find_place
 from .pool import Pool, PostgresJob
-from .schema import connect
+from .schema import AbsentError, connect
 from .writing import Unsure
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ class PostgresStore:
         place = find_place(dsn, schema)
         self.place = place.text
 
-        def opener(durable: bool) -> Callable[[], Connection]:
-            return lambda: connect(place, busy_seconds=busy_seconds, durable=durable)
+        def opener(*, durable: bool = True, makes: bool = True) -> Callable[[], Connection]:
+            return lambda: connect(place, busy_seconds=busy_seconds, durable=durable, makes=makes)
 
         self._book = LeaseBook()
         options = {"place": place.text, "reconnect_seconds": reconnect_seconds}
-        self._runs = Pool(opener(True), size=connections, **options)  # type: ignore[arg-type]
-        self._browser = Pool(opener(True), size=1, **options)  # type: ignore[arg-type]
-        self._keeper = Pool(opener(False), size=1, beat=self._book, **options)  # type: ignore[arg-type]
+        self._runs = Pool(opener(), size=connections, **options)  # type: ignore[arg-type]
+        self._browser = Pool(opener(makes=False), size=1, **options)  # type: ignore[arg-type]
+        self._keeper = Pool(opener(durable=False), size=1, beat=self._book, **options)  # type: ignore[arg-type]
         for pool in self._pools:
             weakref.finalize(self, pool.stop)
 
@@ -197,15 +197,15 @@ class PostgresStore:
         Raises:
             SessionError: there is none of that id.
         """
-        return await self._browser.run(lambda connection, job: reading.read_blob(connection, blob))
+        return await self._runs.run(lambda connection, job: reading.read_blob(connection, blob))
 
     async def list_sessions(self, *, limit: int | None = None, offset: int = 0) -> Sequence[SessionInfo]:
         """Sessions, the one written to last first."""
-        return await self._browser.run(lambda connection, job: reading.infos(connection, limit=limit, offset=offset))
+        return await self._look(lambda connection, job: reading.infos(connection, limit=limit, offset=offset))
 
     async def session_info(self, session: str) -> SessionInfo | None:
         """One session; None if there is none of that id."""
-        found = await self._browser.run(lambda connection, job: reading.infos(connection, session=session))
+        found = await self._look(lambda connection, job: reading.infos(connection, session=session))
         return found[0] if found else None
 
     async def search_sessions(self, text: str, *, limit: int = 50) -> Sequence[SearchHit]:
@@ -214,7 +214,7 @@ class PostgresStore:
         def look(connection: Connection, job: PostgresJob[list[SearchHit]]) -> list[SearchHit]:
             return reading.search(connection, job, text, limit=limit)
 
-        return await self._browser.run(look)
+        return await self._look(look)
 
     async def rename_session(self, session: str, title: str) -> None:
         """Name a session.
@@ -264,4 +264,11 @@ class PostgresStore:
 
     async def check(self) -> Sequence[str]:
         """What is wrong with the sessions of this schema, in words; nothing if all is well. Reads all of them."""
-        return await self._browser.run(lambda connection, job: examining.problems(connection, self.place))
+        return await self._look(lambda connection, job: examining.problems(connection, self.place))
+
+    async def _look(self, function: Callable[[Connection, PostgresJob[list[T]]], list[T]]) -> list[T]:
+        """Runs it where no run waits for it; there is nothing to be seen where there are no tables yet."""
+        try:
+            return await self._browser.run(function)
+        except AbsentError:
+            return []

@@ -90,7 +90,10 @@ def append(
     if not len(batch):
         return version, 0
     if row is None:
-        number = _new_session(connection, session)
+        made = _new_session(connection, session)
+        if made is None:
+            raise _conflict(session, -1, expected_version)
+        number = made
     _insert(connection, number, batch, stored, version)
     new = expected_version + len(batch)
     starts = [expected_version + place for place, kind in enumerate(batch.kinds) if kind == "view_replaced"]
@@ -130,13 +133,13 @@ def copy(connection: Connection, session: str, new_session: str, *, version: int
     row = connection.execute("SELECT number, preview FROM sessions WHERE id = %s FOR KEY SHARE", (session,)).fetchone()
     if row is None:
         raise SessionError(f"there is no session {session!r}")
-    taken = connection.execute("SELECT forked_from, version FROM sessions WHERE id = %s", (new_session,)).fetchone()
-    if taken is not None:
-        if maybe_stored and taken == (session, version):
+    number, preview = row
+    twin = _new_session(connection, new_session)  # waits for an attempt before, should it still be at its commit
+    if twin is None:
+        made = connection.execute("SELECT forked_from, version FROM sessions WHERE id = %s", (new_session,)).fetchone()
+        if maybe_stored and made == (session, version):
             return
         raise SessionError(f"there is a session {new_session!r} already; choose another id")
-    number, preview = row
-    twin = _new_session(connection, new_session)
     connection.execute(
         "INSERT INTO records (session, position, kind, packed, body)"
         " SELECT %s, position, kind, packed, body FROM records WHERE session = %s AND position <= %s",
@@ -201,18 +204,16 @@ def _are_stored(connection: Connection, number: int, batch: Batch, version: int,
     return rows == batch.rows(0, count)
 
 
-def _new_session(connection: Connection, session: str) -> int:
+def _new_session(connection: Connection, session: str) -> int | None:
+    """Its number; None if there is one of that id."""
     row = connection.execute(
         "INSERT INTO sessions (id) VALUES (%s) ON CONFLICT DO NOTHING RETURNING number", (session,)
     ).fetchone()
-    if row is None:
-        raise SessionConflictError(f"session {session!r} was made by somebody else at this moment; load it again")
-    number: int = row[0]
-    return number
+    return None if row is None else row[0]
 
 
 def _conflict(session: str, version: int, expected: int) -> SessionConflictError:
-    found = f"has version {version}, not {expected}" if version >= 0 else "was changed or deleted"
+    found = f"has version {version}, not {expected}" if version >= 0 else "was made, changed or deleted"
     return SessionConflictError(
         f"session {session!r} {found}: somebody else wrote to it. Nothing was written; load it again."
     )
