@@ -344,7 +344,7 @@ class _ReplayDispatcher(RecordingDispatcher):
 class _ReplayCore(RecordingCore):
     """A run that is given what was stored."""
 
-    __slots__ = ("_tools", "answers", "script", "stored")
+    __slots__ = ("_steering", "_tools", "answers", "script", "stored")
     dispatcher_class = _ReplayDispatcher
 
     def __init__(self, script: _Script, setup: RunSetup, owner: TaskOwner, queue: AgentEventQueue[Event]) -> None:
@@ -370,8 +370,14 @@ class _ReplayCore(RecordingCore):
         self.stored += record.kind in HISTORY
         super().record(record)
 
-    def take_input(self) -> None:
-        super().take_input()
+    @property
+    def steering(self) -> list[UserMessage]:
+        """What was said since the last boundary: at each of them a run looks here."""
         heard, position = self.script.heard, self.position if self.script.has_tape else self.stored
         while heard and heard[0][0] <= position:
             self.receive(UserMessage.from_json(json.dumps(heard.pop(0)[1])))
+        return self._steering
+
+    @steering.setter
+    def steering(self, messages: list[UserMessage]) -> None:
+        self._steering = messages

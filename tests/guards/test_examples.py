@@ -27,6 +27,13 @@ def test_every_example_is_listed() -> None:
     assert listed == {*(path.name for path in PROGRAMS), "chat_and_event_agent/", "plugins/", "plugin-template/"}
 
 
+def test_the_first_agent_and_the_first_plugin_are_short() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (EXAMPLES.parent / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    lines = [sum(1 for line in block.splitlines() if line.strip()) for block in blocks]
+    assert lines[0] <= 15
+    assert lines[1] <= 10
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
 def test_an_example_prints_what_it_says(program: Path) -> None:
     _, _, comment = program.read_text(encoding="utf-8").partition("\n# Prints:\n")
