@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trilane import Agent, Delta, ModelResponse, TextPart, tool
+from trilane import Agent, Delta, ModelResponse, TextPart, ToolCallPart, tool
 from trilane.testing import FunctionModel, ScriptedModel, call
 from trilane_web import WebLimits, WebSettings
 
@@ -170,3 +170,45 @@ async def test_a_frame_rate_that_a_client_asks_for_loses_nothing(serve: Serve) -
         assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
         frames = sum(message["type"] == "events" for message in wire.seen)
         assert frames < len(events) / 5
+
+
+async def test_r08_zero_run_ahead_over_a_websocket(serve: Serve) -> None:
+    """Measured at every event while the client holds it: no delta made, no tool begun, no model asked beyond it."""
+    made: list[str] = []
+
+    @tool
+    def act(number: int) -> str:
+        """Act."""
+        made.append("tool_started")
+        return "done"
+
+    async def speak(request: Any, emit: Any) -> ModelResponse:
+        made.append("model_started")
+        for _ in range(20):
+            made.append("text_delta")
+            await emit(Delta(text="x"))
+        turn = sum(kind == "model_started" for kind in made)
+        parts: list[Any] = [TextPart(text="x" * 20)]
+        if turn < 4:
+            parts.append(ToolCallPart(call=call("act", number=turn)))
+        return ModelResponse(parts=tuple(parts), stop_reason="tool_calls" if turn < 4 else "end")
+
+    ahead: list[int] = []
+    async with serve(Agent(FunctionModel(speak), tools=[act])) as server, server.wire() as wire:
+        run = (await wire.ask("start", text="go", acknowledgement="strict"))["run"]
+        shown: list[str] = []
+        while "run_completed" not in shown:
+            while len(wire.events.get(run, ())) == len(shown):
+                await wire.next()
+            shown += [event["type"] for event in wire.events[run][len(shown) :]]
+            await _settled(made)  # whatever can run ahead does so now
+            # What was made, less what was announced or shown. A delta is made before it can be shown, so the one that
+            # the events before it (its message, its part) lead to is on its way; nothing else may be.
+            kinds = ("model_started", "tool_started", "text_delta")
+            surplus = [max(0, made.count(kind) - shown.count(kind)) for kind in kinds]
+            first_delta = shown[-1] in ("message_started", "text_started")
+            ahead.append(sum(surplus) - first_delta)
+            await wire.send("ack", run=run, seq=wire.events[run][-1]["seq"])
+        assert made.count("tool_started") == 3
+        assert made.count("text_delta") == 80
+    assert max(ahead) == 0
