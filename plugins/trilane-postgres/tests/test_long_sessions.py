@@ -13,8 +13,8 @@ BENCHMARK = Path(__file__).resolve().parents[3] / "benchmarks" / "long_sessions.
 
 
 def test_a_turn_costs_the_same_on_a_long_session_and_results_stay_out_of_memory(server: TemporaryServer) -> None:
-    """2,000 messages instead of 10,000 and 40 MB instead of 100; times may vary where other things go on."""
-    options = ["--check", "--factor", "5", "--stores", "postgres", "--sizes", "100,2000", "--megabytes", "40"]
+    """1,000 messages instead of 10,000 and 30 MB instead of 100; times may vary where other things go on."""
+    options = ["--check", "--factor", "5", "--stores", "postgres", "--sizes", "100,1000", "--megabytes", "30"]
     done = subprocess.run(
         [sys.executable, BENCHMARK, *options],
         capture_output=True,
@@ -23,5 +23,5 @@ def test_a_turn_costs_the_same_on_a_long_session_and_results_stay_out_of_memory(
         env={**os.environ, "TRILANE_POSTGRES_DSN": server.dsn},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "| postgres | 2,000 |" in done.stdout
-    assert "| postgres | 40 |" in done.stdout
+    assert "| postgres | 1,000 |" in done.stdout
+    assert "| postgres | 30 |" in done.stdout

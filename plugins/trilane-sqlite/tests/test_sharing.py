@@ -213,9 +213,9 @@ def test_processes_that_race_for_a_session_lose_nothing(path: Path) -> None:
 
 def test_two_processes_that_race_for_one_session_have_one_owner_each_time() -> None:
     """A sample of `python -m trilane.testing.races --store sqlite --rounds 1000`."""
-    outcome = race("sqlite", 40)
+    outcome = race("sqlite", 25)
     assert outcome.problems == []
-    assert len(outcome.owners) == 40
+    assert len(outcome.owners) == 25
 
 
 _OWNER = """
