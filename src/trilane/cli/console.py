@@ -47,7 +47,10 @@ def report_error(error: BaseException, *, debug: bool = False) -> int:
 
         say(visible("".join(traceback.format_exception(error)).rstrip()))
     hint = "" if debug or isinstance(error, TrilaneError) else " Run it again with --debug for the traceback."
-    say(f"trilane: {error_paragraph(error)}{hint}")
+    text = error_paragraph(error)
+    if hint and text[-1:] not in ".!?":
+        text += "."
+    say(f"trilane: {text}{hint}")
     return 2 if isinstance(error, UnknownModelError) else 1
 
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from trilane.config import Limits
+from trilane.errors import RunLimitError
 
 from .answers import Answers, TerminalLines, can_prompt
 from .choice import ModelChoice, choose_model
@@ -103,6 +104,8 @@ def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) ->
     if outcome.is_put_aside and outcome.result is not None and is_kept(agent):
         say(f"go on with: trilane sessions resume {visible(outcome.result.session_id)}")
     if status == 1 and outcome.error is not None:
+        if isinstance(outcome.error, RunLimitError) and options.max_turns is not None:
+            outcome.error.add_note("Here --max-turns sets Limits.turns; trilane sessions resume goes on.")
         status = report_error(outcome.error, debug=options.debug)
     if options.trace_plugins and outcome.result is not None:
         from .trace import trace_lines
