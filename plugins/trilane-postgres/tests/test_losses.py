@@ -333,18 +333,6 @@ async def test_what_others_keep_locked_is_named(make: Make, server: TemporarySer
         assert await store.append("s", (said("a"),), expected_version=0, lease=lease) == 1
 
 
-async def test_a_process_that_was_stopped_in_a_transaction_is_cut_off(store: PostgresStore, sql: Sql) -> None:
-    """Its locks would keep others from taking the session over."""
-    await store.load("s")
-    settings = await store._runs.run(
-        lambda connection, job: [
-            connection.execute("SELECT current_setting(%s)", (name,)).fetchone()
-            for name in ("idle_in_transaction_session_timeout", "lock_timeout")
-        ]
-    )
-    assert settings == [("5s",), ("10s",)]
-
-
 async def test_texts_that_are_deleted_and_used_at_the_same_moment_stay(
     store: PostgresStore, other: PostgresStore
 ) -> None:

@@ -280,6 +280,61 @@ async def test_a_stopped_owner_whose_lease_ran_out_cannot_write_when_it_wakes(
     assert (await store.load("s")).records == (said("before"), said("taken over"))
 
 
+_STOPPED = """
+import os, signal, sys, anyio
+from trilane.errors import SessionConflictError
+from trilane.testing.stores import said
+from trilane_postgres import PostgresStore, schema
+
+schema.IDLE_SECONDS = 0.5
+
+async def main():
+    store = PostgresStore(sys.argv[1])
+    async with store.lease("s", ttl_seconds=30) as lease:
+        owns = store._book.owns
+
+        def stopped(connection, lease):
+            answer = owns(connection, lease)
+            if not hasattr(lease, "again"):
+                lease.again = True
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return answer
+
+        store._book.owns = stopped
+        try:
+            await store.append("s", (said("late"),), expected_version=0, lease=lease)
+            print("written", flush=True)
+        except SessionConflictError as error:
+            print("refused:", error, flush=True)
+    store.close()
+
+anyio.run(main)
+"""
+
+
+def stopped_owner(dsn: str) -> subprocess.Popen[str]:
+    """A process that has stopped itself in its transaction."""
+    child = subprocess.Popen([sys.executable, "-c", _STOPPED, dsn], stdout=subprocess.PIPE, text=True)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+    return child
+
+
+async def test_an_owner_that_was_stopped_in_the_middle_of_a_write_is_cut_off_and_writes_nothing(
+    store: PostgresStore, dsn: str, sql: Sql
+) -> None:
+    """It has locked its lease. The server ends its transaction, so that others can have the session."""
+    with stopped_owner(dsn) as child:
+        try:
+            let_leases_run_out(sql)  # waits for the lock, as long as the server leaves it to the stopped one
+            assert await append_all(store, "s", said("taken over")) == 1
+            os.kill(child.pid, signal.SIGCONT)
+            told, _ = child.communicate(timeout=30)
+        finally:
+            child.kill()
+    assert told.startswith("refused: session 's': the lease ran out or was taken over")
+    assert (await store.load("s")).records == (said("taken over"),)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody can tell that a process is dead")
 async def test_the_lease_of_a_killed_process_need_not_be_waited_for(store: PostgresStore, dsn: str) -> None:
     with owner(dsn) as child:
