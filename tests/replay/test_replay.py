@@ -456,6 +456,36 @@ async def test_a_resumed_run_is_as_it_was() -> None:
     assert [one.status for one in found.runs] == ["", "completed"]
 
 
+async def test_what_reconcile_found_out_is_not_looked_up_again() -> None:
+    async def find_out(place: str) -> str:
+        ran.append("reconcile")
+        return f"it was sent to {place}"
+
+    async def hang(place: str) -> str:
+        ran.append("send")
+        await anyio.sleep_forever()
+        return place
+
+    send = Tool.from_function(hang, name="send", reconcile=find_out)
+    store = InMemoryStore()
+    agent = Agent(ScriptedModel(call("send", place="sea")), tools=[send], store=store, replayable=True)
+    async with agent.stream("Send it", session="s") as run:
+        async for event in run:
+            if isinstance(event, ToolStarted):
+                break
+    cut = InMemoryStore()
+    left = [one for one in (await store.load("s")).records if one.kind not in ("call_finished", "run_ended")]
+    cut.append_now("s", left, expected_version=0)
+    cut.reload_now("s")
+    async with Agent(ScriptedModel("Sent."), tools=[send], store=cut, replayable=True).resume("s") as stream:
+        assert (await stream.wait()).output == "Sent."
+    assert ran == ["reconcile"]
+    ran.clear()
+    found = await replay(cut, tools=[send])
+    assert found.difference is None
+    assert [one.status for one in found.runs] == ["", "completed"]
+
+
 async def test_a_cancelled_run_is_compared_up_to_its_stop() -> None:
     store = InMemoryStore()
     agent = Agent(ScriptedModel(*SCRIPT), tools=[look], plugins=[all_hooks()], store=store, replayable=True)
