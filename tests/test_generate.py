@@ -431,6 +431,30 @@ async def test_r83_deltas_after_the_call_has_ended_are_refused() -> None:
         await kept[0](Delta(text="late"))
 
 
+async def test_r83_a_model_that_waits_to_hand_over_a_delta_hears_the_cancel() -> None:
+    heard: list[BaseException] = []
+    handed = 0
+
+    async def model(request: Any, emit: Any) -> str:
+        nonlocal handed
+        try:
+            for handed in range(1, 100):
+                await emit(Delta(text=f"{handed} "))
+        except BaseException as error:
+            heard.append(error)
+            raise
+        return "all of them"
+
+    async with no_leaks(), Agent(FunctionModel(model)).stream("Go") as run:
+        async for event in run:
+            if event.type == "text_delta":
+                await anyio.wait_all_tasks_blocked()
+                break  # the reader holds the event: the model waits in `emit`
+    assert handed == 1
+    assert isinstance(heard[0], anyio.get_cancelled_exc_class())
+    assert run.result.status == "cancelled"
+
+
 async def test_r82_when_a_call_ends_for_any_reason_it_is_over() -> None:
     for end in ("return", "raise", "stop", "leave"):
         model = ScriptedModel(Step("One two three.", error=ConnectionError() if end == "raise" else None))

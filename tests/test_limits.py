@@ -8,8 +8,9 @@ import anyio
 import pytest
 
 from trilane import Agent, Limits, ToolContext, hookimpl, tool
-from trilane.errors import ConfigError, EmptyReplyError, RunLimitError, RunTimeoutError, StoreError
+from trilane.errors import ConfigError, EmptyReplyError, RunCancelledError, RunLimitError, RunTimeoutError, StoreError
 from trilane.messages import Usage
+from trilane.state import AgentPhase
 from trilane.stores import InMemoryStore
 from trilane.testing import ScriptedModel, Step, assert_history, call, no_leaks, record, run_virtual
 from trilane.testing.clock import Backend
@@ -40,6 +41,30 @@ async def limited(limits: Limits, *script: Any, catch: type[BaseException] = Run
     again = await agent.run("And now?", session="s", model=ScriptedModel("Fine."))
     assert_history(again.messages)
     return run.result
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "phase", "last"),
+    [
+        ("answer", "completed", AgentPhase.COMPLETED, "run_completed"),
+        ("raise", "failed", AgentPhase.FAILED, "run_failed"),
+        ("limit", "timed_out", AgentPhase.FAILED, "run_failed"),
+        ("stop", "cancelled", AgentPhase.CANCELLED, "run_cancelled"),
+    ],
+)
+async def test_r85_each_status_is_reached_and_excludes_the_others(
+    end: str, status: str, phase: AgentPhase, last: str
+) -> None:
+    step = {"raise": ConnectionError("gone"), "limit": Step("Never.", before=anyio.sleep_forever)}.get(end, "Done.")
+    limits = Limits(run_seconds=0.01) if end == "limit" else Limits()
+    raised = {"raise": ConnectionError, "limit": RunTimeoutError, "stop": RunCancelledError}.get(end)
+    async with Agent(ScriptedModel(step), limits=limits).stream("Go") as run:
+        if end == "stop":
+            run.stop("enough")
+        seen = [event.type for event in (await record(run, catch=raised) if raised else await record(run)).events]
+    assert (run.result.status, run.state.phase) == (status, phase)
+    assert [one for one in seen if one in ("run_completed", "run_failed", "run_cancelled")] == [last]
+    assert seen[-1] == last
 
 
 async def test_r85_turns() -> None:
