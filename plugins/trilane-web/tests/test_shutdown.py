@@ -37,7 +37,6 @@ def act(number: int) -> str:
 
 
 async def test_a_question_survives_a_restart(serve: Serve) -> None:
-    ran.clear()
     store = InMemoryStore()
     async with serve(Agent(ScriptedModel(call("act", number=4)), tools=[act], store=store)) as server:
         async with server.wire(client="tab") as wire:
@@ -72,6 +71,11 @@ async def test_a_server_that_is_ending_starts_nothing(serve: Serve) -> None:
         with pytest.raises(Exception, match="503"):
             async with server.wire():
                 pass
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    ran.clear()
 
 
 @pytest.fixture
