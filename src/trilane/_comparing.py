@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from .messages import AssistantMessage
-    from .stores import KnownRecord, SessionRecord
+    from .stores import KnownRecord, SessionRecord, ViewReplaced
 
 __all__ = ["StoredReply", "StoredRun", "compare_runs", "same_id", "stored_runs"]
 
@@ -149,6 +149,19 @@ class StoredRun:
                     break
                 raw = ToolResult.from_json(json.dumps(entry[3])) if len(entry) > 3 else record.result
                 found[answers, same_id(record.result.call_id)] = raw
+        return found
+
+    @property
+    def compactions(self) -> list[tuple[int, ViewReplaced]]:
+        """The compactions: how many records that are compared came before, and what replaced the view."""
+        replaced = iter([one for one in self.records if one.kind == "view_replaced"])
+        count, found = 0, []
+        for entry in self.entries:
+            if entry[:2] == ["record", "view_replaced"]:
+                record = next(replaced, None)
+                if record is not None:
+                    found.append((count, record))
+            count += entry[0] == "record"
         return found
 
     @property

@@ -139,7 +139,7 @@ class _Script:
         self.request = _request(run, messages[count:])
         self._answers = _answers(run)
         self._stuck: set[str] = set()  # ids of calls that got no further
-        self._compactions = [one for one in run.records if one.kind == "view_replaced"]
+        self._compactions = run.compactions
         denied = any(_is_unanswered(result) for result in self._results.values())
         self.is_answered = bool(run.start.get("answers") or run.start.get("watched")) and not (
             denied and not self._answers
@@ -226,10 +226,11 @@ class _Script:
         self.stop()
 
     def compaction(self) -> CompactedHistory | None:
-        """What a compaction came to."""
-        if not self._compactions:
+        """What a compaction came to that is asked for now."""
+        assert self.core is not None
+        if not self._compactions or self._compactions[0][0] != self.core.stored:
             return None
-        stored = self._compactions.pop(0)
+        _, stored = self._compactions.pop(0)
         return CompactedHistory(messages=stored.messages, reason=stored.reason)
 
 

@@ -438,6 +438,12 @@ def _custom_event(core: RecordingCore, fields: dict[str, Any]) -> dict[str, Any]
     return plain_fields(fields) if clock is not None and clock.plugin else None  # a tool's do not come again
 
 
+def _plugin_failed(fields: dict[str, Any]) -> dict[str, Any] | None:
+    if fields["hook"] == "on_compact":
+        return None
+    return {"plugin": fields["plugin"], "hook": fields["hook"], "error": type(fields["error"]).__name__}
+
+
 _EVENTS: dict[str, _Describe] = {
     "TurnStarted": lambda core, fields: {"turn": fields["turn"]},
     "ModelStarted": lambda core, fields: {"attempt": fields["attempt"]},
@@ -447,12 +453,9 @@ _EVENTS: dict[str, _Describe] = {
     "ToolStarted": _tool_started,
     "ToolCompleted": lambda core, fields: {"tool": fields["call"].name, "outcome": fields["result"].outcome},
     "ReplyRequested": _reply_requested,
-    "CompactionStarted": lambda core, fields: {},
-    "CompactionCompleted": lambda core, fields: plain_fields(fields),
+    "CompactionStarted": lambda core, fields: {"plugin": ", ".join(one.plugin for one in core.hooks.on_compact)},
+    # Why there was none is not found out again.
+    "CompactionCompleted": lambda core, fields: plain_fields(fields) if fields["changed"] else {"changed": False},
     "CustomEvent": _custom_event,
-    "PluginFailed": lambda core, fields: {
-        "plugin": fields["plugin"],
-        "hook": fields["hook"],
-        "error": type(fields["error"]).__name__,
-    },
+    "PluginFailed": lambda core, fields: _plugin_failed(fields),
 }

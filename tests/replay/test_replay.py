@@ -184,9 +184,9 @@ async def test_errors_retries_answers_sent_back_and_compactions() -> None:
 
         def compact(self: Any, run: Any) -> Any:
             tries.append("compact")
-            if len(tries) == 1 and run.turn == 1:
-                return CompactedHistory(messages=tuple(run.history)[:1], reason="short")
-            return None
+            if len(tries) == 2:
+                raise ValueError("it is not to be called again")
+            return CompactedHistory(messages=tuple(run.history)[:1], reason="short") if len(tries) == 3 else None
 
         return named(
             "again",
@@ -197,9 +197,15 @@ async def test_errors_retries_answers_sent_back_and_compactions() -> None:
 
     script = (Step("half", error=ModelError("busy", model="m", retryable=True)), *SCRIPT[:1], "No.", "", "Yes, a ship.")
     store = await recorded(script, plugins=[plugin()])
+    kinds = [one.kind for one in (await store.load("s")).records]
+    assert {"view_replaced", "message_hidden"} <= set(kinds)
     found = await replay(store, plugins=[plugin()])
     assert found.difference is None
     assert found.runs[0].status == "completed"
+    bare = InMemoryStore()
+    bare.append_now("s", [one for one in (await store.load("s")).records if one.kind != "run_tape"], expected_version=0)
+    calm = named("calm", on_compact=lambda self, run: None, on_answer=lambda self, run, message, output: None)
+    assert first(await replay(bare, plugins=[calm])).aspect == "messages"
 
 
 async def test_a_failed_run_is_as_it_was() -> None:
@@ -297,6 +303,15 @@ async def test_a_plugin_that_is_gone() -> None:
     watcher = named("watcher", before_turn=lambda self, run, turn: None)
     found = first(await replay(await recorded(SCRIPT, plugins=[watcher])))
     assert (found.aspect, found.was, found.now) == ("hooks", {"hook": "before_turn", "plugin": "watcher"}, None)
+
+
+async def test_a_plugin_that_compacts_is_gone() -> None:
+    found = first(await replay(await recorded(SCRIPT, plugins=[named("short", on_compact=lambda self, run: None)])))
+    assert (found.aspect, found.was, found.plugins) == (
+        "events",
+        {"event": "CompactionStarted", "plugin": "short"},
+        ("short",),
+    )
 
 
 async def test_the_order_of_hooks() -> None:
