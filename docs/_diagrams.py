@@ -84,10 +84,10 @@ def phase_machine_diagram() -> str:
     }:
         raise ValueError("the phases have changed; give the new ones a place in the diagram")
     body.append(_label(10, 274, f"from {', '.join(phase.name for phase in stoppable)}:", kind="small", anchor="start"))
+    body += _arrow(20, 304, 60, 304)
     for number, phase in enumerate(_STOPPED):
-        x = 130 + number * 180
-        body += _arrow(x - _BOX_WIDTH / 2 - 44, 304, x - _BOX_WIDTH / 2 - 4, 304)
-        body += _box(x, 304, _BOX_WIDTH, _BOX_HEIGHT, phase.name, "end")
+        body += _box(130 + number * 180, 304, _BOX_WIDTH, _BOX_HEIGHT, phase.name, "end")
+    body.append(_label(220, 308, "or", kind="small"))
     return _figure("The phases of a run and the transitions between them", 330, body)
 
 
@@ -116,7 +116,15 @@ def hook_order_diagram() -> str:
     body += [f'<polygon class="head" points="24,{turn_top} 15,{turn_top - 4} 15,{turn_top + 4}"/>']
     anywhere = [hook.name for hook in HOOKS.values() if len(hook.phases) == len(AgentPhase)]
     body.append(_label(30, y + 4, f"in any phase: {', '.join(anywhere)}", kind="small", anchor="start"))
-    body.append(_label(30, y + 24, "the line at the left: once for each turn", kind="small", anchor="start"))
+    body.append(
+        _label(
+            30,
+            y + 24,
+            "line at the left: once for each turn; dashed: around a call; bold: decides",
+            kind="small",
+            anchor="start",
+        )
+    )
     return _figure("The hooks of a run, phase by phase, in the order in which they are called", y + 36, body)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import _diagrams
+import _events
 import _measured
 import _providers
 
@@ -264,6 +265,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "error-tree": error_tree,
     "limits-table": limits_table,
     "alias-table": alias_table,
+    "event-examples": _events.event_examples,
     "phase-machine": _diagrams.phase_machine_diagram,
     "hook-order-diagram": _diagrams.hook_order_diagram,
     "lanes-diagram": _diagrams.lanes_diagram,
