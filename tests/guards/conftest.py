@@ -85,13 +85,23 @@ class Environment:
         listing = _checked(_run(self._uv, "pip", "freeze", "--python", self.where / "bin" / "python", cwd=self.where))
         return {line.split("==")[0].split(" @ ")[0].lower() for line in listing.splitlines()}
 
-    def run(self, program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, program: str, *arguments: str | Path, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run one of its programs, from a folder where the checkout is not importable."""
-        return _run(self.where / "bin" / program, *arguments, cwd=self.where)
+        return _run(self.where / "bin" / program, *arguments, cwd=self.where, env=env)
 
-    def output(self, program: str, *arguments: str | Path) -> str:
+    def output(self, program: str, *arguments: str | Path, env: dict[str, str] | None = None) -> str:
         """Run it; what it prints. Fails if it fails."""
-        return _checked(self.run(program, *arguments))
+        return _checked(self.run(program, *arguments, env=env))
+
+    def install_project(self, folder: Path) -> None:
+        """Build a project's wheel with what the development environment has, and install that."""
+        isolation = ("--no-build-isolation", "--offline", "--python", sys.executable)
+        _checked(_run(self._uv, "build", "-q", "--wheel", folder, "--out-dir", folder / "dist", *isolation))
+        python = self.where / "bin" / "python"
+        command = (self._uv, "pip", "install", "-q", "--no-deps", "--offline", "--python", python)
+        _checked(_run(*command, *(folder / "dist").glob("*.whl"), cwd=self.where))
 
 
 @pytest.fixture(scope="session")
