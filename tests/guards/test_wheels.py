@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,6 +77,15 @@ def test_the_command_line_finds_the_installed_plugins(wheels: dict[str, Path], e
     assert [name for name in hooked if name.removeprefix("trilane-") not in listing] == []
     assert [name for name in only_commands if f"from {name} " not in usage] == []
     assert "failed" not in listing
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_plugin_has_a_test_that_runs_the_kit_on_it(name: str) -> None:
+    points = tomllib.loads(_project(name))["project"]["entry-points"].get("trilane", {})
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "plugins" / name / "tests").rglob("test_*.py"))
+    # One that only brings a command has no entry in the list of plugins; it may register one itself all the same.
+    wanted = [f'assert_plugin("{point}"' for point in points] or ["assert_plugin("]
+    assert [text for text in wanted if text not in tests] == []
 
 
 @pytest.mark.parametrize("name", PLUGINS)
