@@ -82,7 +82,8 @@ def open_question(
     )
     core.setup.desk.open(entry)
     core.questions[question.id] = entry
-    core.record(QuestionStored(run_id=core.run_id, question=_plain(question), ordinal=ordinal))
+    stored = _plain(question, None if json_schema is schema else json_schema)
+    core.record(QuestionStored(run_id=core.run_id, question=stored, ordinal=ordinal))
     if core.hooks.on_event:
         core.notes.append(QuestionOpenedEvent(question=question))
     if shown:
@@ -90,10 +91,14 @@ def open_question(
     return entry
 
 
-def _plain(question: Question) -> dict[str, Any]:
+def _plain(question: Question, made: dict[str, Any] | None) -> dict[str, Any]:
+    """As it is stored; the schema that was made of a type is shared by all that ask for it."""
     from ._records import adapter
 
-    plain: dict[str, Any] = adapter(Question).dump_python(question, mode="json")
+    bare = question if made is None else question.replace(schema={})
+    plain: dict[str, Any] = adapter(Question).dump_python(bare, mode="json")
+    if made is not None:
+        plain["schema"] = made
     return plain
 
 

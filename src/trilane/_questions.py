@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError
@@ -162,6 +163,12 @@ def schema_of(schema: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """
     if isinstance(schema, dict):
         return schema, lambda payload: _check_json(schema, payload)
+    return _of_type(schema)
+
+
+@cache
+def _of_type(schema: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """Made once: many sessions may wait for a reply of one type."""
     from pydantic import ValidationError
 
     from ._records import adapter
