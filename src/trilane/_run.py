@@ -345,8 +345,9 @@ class RunStream(Generic[Oc]):
     async def suspend(self) -> None:
         """Stop for a restart: nothing of the stored checkpoint is settled, open questions stay stored. Waits."""
         core = self._running()
-        core.suspended = not core.finished
-        core.close_reason = "suspended"
+        if not core.settled:  # what has ended has ended; a suspension stops only what goes on
+            core.suspended = True
+        core.close_reason = core.close_reason or "suspended"
         await self._close("suspended")
 
     async def close(self) -> None:

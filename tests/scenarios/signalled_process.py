@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from trilane import Agent, RunContext, RunStream, ToolContext, hookimpl, tool
+from trilane import Agent, Limits, RunContext, RunStream, ToolContext, hookimpl, tool
 from trilane.errors import RunCancelledError
 from trilane.messages import Delta, TextPart, ToolCall, ToolCallPart, UserMessage
 from trilane.models import ModelResponse
@@ -95,6 +95,10 @@ class Held:
     async def before_run(self, run: RunContext[Any]) -> None:
         await self.hold(run, "ready")
 
+    @hookimpl
+    async def after_run(self, run: RunContext[Any]) -> None:
+        await self.hold(run, "completed")
+
     @hookimpl(tryfirst=True)
     async def on_compact(self, run: RunContext[Any]) -> None:
         await self.hold(run, "compacting")
@@ -140,7 +144,8 @@ def make_agent(store: SessionStore, place: str) -> Agent[None, str]:
     held = Held(place)
     # On a busy machine a write may take longer than it is given at an end; a deaf thread takes all of the time.
     grace_seconds = 1.5 if place == "thread" else 6.0
-    return Agent(FunctionModel(held.answer), plugins=[held], store=store, grace_seconds=grace_seconds)
+    limits = Limits(store_seconds=60)
+    return Agent(FunctionModel(held.answer), plugins=[held], store=store, grace_seconds=grace_seconds, limits=limits)
 
 
 async def main(path: str, place: str) -> int:

@@ -167,6 +167,24 @@ def test_sigterm_suspends_and_another_process_resumes(place: str, backend: str, 
     looked_at(backend, tmp_path / "store.db", lambda store: is_taken_up_after_a_suspension(store, place, backend))
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_answer_stands_whatever_signal_comes_after_it(
+    number: signal.Signals, server: Server, tmp_path: Path
+) -> None:
+    status, said = server.signalled(tmp_path, "completed", "asyncio", number)
+    assert said == ["held completed", "ended completed end"]
+    assert status == 128 + number
+
+    async def look(store: SqliteStore) -> None:
+        records, view = await stored(store)
+        assert [record.status for record in records if record.kind == "run_ended"] == ["completed"]
+        assert check_history(view.log) == []
+        assert view.log[-1].text == ANSWER  # type: ignore[union-attr]
+        assert (await make_agent(store, "").run("And now?", session=SESSION)).output in ("Fine.", ANSWER)
+
+    looked_at("asyncio", tmp_path / "store.db", look)
+
+
 # ---- through `trilane run` -------------------------------------------------------------------------------------------
 
 
