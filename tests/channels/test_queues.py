@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 import subprocess
 import sys
@@ -297,13 +298,12 @@ async def test_a_put_or_close_that_interrupts_get_at_any_line_is_seen(
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
 async def test_a_signal_handler_may_put(start: Start) -> None:
     queue: LaneQueue[int] = LaneQueue("lane")
-    count = 0
+    numbers = itertools.count(1)
 
     def handler(_number: int, _frame: object) -> None:
-        nonlocal count
-        if count < 100:
-            count += 1
-            queue.put_nowait(count)
+        number = next(numbers)
+        if number <= 100:
+            queue.put_nowait(number)
 
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
@@ -317,4 +317,4 @@ async def test_a_signal_handler_may_put(start: Start) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert seen == list(range(1, 101))
+    assert sorted(seen) == list(range(1, 101))  # on a busy machine one call of the handler interrupts another

@@ -49,6 +49,7 @@ class Evidence:
         abandoned: Ids of calls that it lists as still running.
         plugins: Names of plugins that must be told to close the run, once each.
         open_questions: How many questions can still be answered.
+        stored_questions: Ids of questions that are stored as open, if the run was suspended.
         next_outcome: How the next run on the session ended: "completed", or what went wrong.
         alive: What should have been given back and was not.
         watched: Weak references to what must be gone once the evidence is, by name.
@@ -75,6 +76,7 @@ class Evidence:
     abandoned: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
     open_questions: int | None = None
+    stored_questions: Sequence[str] | None = None
     next_outcome: str | None = None
     alive: tuple[str, ...] = ()
     watched: dict[str, weakref.ref[object]] = field(default_factory=dict)

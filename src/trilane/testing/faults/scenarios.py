@@ -156,7 +156,7 @@ def _tool_deaf_3(_stage: Stage) -> Play:
     return Play(script=[[_one("deaf"), _one("look")], "Heard."], tools=[deaf("deaf", 3), worker("look", seconds=0.1)])
 
 
-@scenario("tool_deaf_always", backends=("asyncio",))
+@scenario("tool_deaf_always")
 def _tool_deaf_always(_stage: Stage) -> Play:
     tools = [deaf("deaf", 1000, seconds=30.0), worker("look", seconds=0.1)]
     return Play(script=[[_one("deaf"), _one("look")], "Heard."], tools=tools)
@@ -222,6 +222,7 @@ def _replying(stage: Stage, *payloads: Any) -> Callable[[Any, Any], None]:
         if event.type == "reply_requested":
             for payload in payloads:
                 receipt = run.reply(event.question.id, payload)
+                stage.replied.append(event.question.id)
                 if stage.fired_label == "hook.on_reply" and stage.injected is not None and receipt.reasons:
                     assert receipt.status == "invalid"
                     assert type(stage.injected).__name__ in str(receipt.reasons), receipt

@@ -117,6 +117,7 @@ class Stage:
         tools: What each tool call did, by its id.
         closed: How often each plugin was told to close each run, by its name and the run's id.
         ended: With which status each run was closed, by the run's id.
+        replied: Ids of questions to which the consumer replied.
         heard: Exceptions that a hook was told of, or a receipt of a reply.
         outside: What is at work outside of the event loop, for scenarios that have that.
     """
@@ -146,6 +147,7 @@ class Stage:
     tools: dict[str, ToolTrace] = field(default_factory=dict)
     closed: Counter[tuple[str, str]] = field(default_factory=Counter)
     ended: list[tuple[str, str]] = field(default_factory=list)
+    replied: list[str] = field(default_factory=list)
     heard: list[BaseException] = field(default_factory=list)
     outside: Outside | None = None
 

@@ -330,6 +330,10 @@ class TrilaneSubject:
         evidence.kept = (*(evidence.told or ()), *raw.log)
         evidence.requests = tuple(history for model in self.models for history in model.histories)
         evidence.open_questions = len(self.agent.questions(SESSION))
+        if self.result is not None and self.result.stop_reason == "suspended":
+            asked = [record.question["id"] for record in page.records if record.kind == "question"]
+            closed = {record.question_id for record in page.records if record.kind == "question_closed"}
+            evidence.stored_questions = [one for one in asked if one not in closed]
         names = [getattr(plugin, "name", "") for plugin in self.parts.plugins] or ["closer"]
         evidence.plugins = tuple(name for name in names if name)
         await self._run_again(evidence)
