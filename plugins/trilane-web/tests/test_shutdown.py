@@ -103,9 +103,13 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-async def test_r71_run_then_sink_then_connection_then_wait(serve: Serve, order: list[str]) -> None:
-    async with serve(Agent(ScriptedModel(call("act", number=1)), tools=[act])) as server, server.wire() as wire:
-        run = (await wire.ask("start", text="go"))["run"]
+@pytest.mark.parametrize("frame_seconds", [0, 5])
+async def test_r71_run_then_sink_then_connection_then_wait(
+    serve: Serve, order: list[str], frame_seconds: float
+) -> None:
+    agent = Agent(ScriptedModel(call("act", number=1)), tools=[act])
+    async with serve(agent) as server, server.wire(frame_seconds=frame_seconds) as wire:
+        run = (await wire.ask("start", text="go", acknowledgement="detached"))["run"]
         await wire.read_to(run, "reply_requested")
         (live,) = server.web.runs.running()
         await server.web.drain()

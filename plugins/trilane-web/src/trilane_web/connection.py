@@ -475,9 +475,11 @@ class Connection:
             while sent:
                 while self._answers:
                     await self._send_text(self._answers.popleft())
-                if self._closing is not None:
+                if self._closing is not None and self._closing[0] != GOING_AWAY:
                     return
-                sent = await self._send_events()
+                sent = await self._send_events()  # also at the end of the server: how the runs ended
+            if self._closing is not None:
+                return
             now = loop.time()
             pause = self._frame_seconds
             if not pause and now - self._frame_sent < BURST_SECONDS and not self._awaited():
