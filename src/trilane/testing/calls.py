@@ -80,6 +80,7 @@ async def error_of(model: Model, consumer: Consumer) -> ModelError:
 
 
 async def close_model(model: Model) -> None:
+    """Close what a model keeps open between calls, if it keeps anything."""
     close = getattr(model, "aclose", None)
     if close is not None:
         await close()

@@ -51,6 +51,9 @@ class Tool:
         run_on: Where a function that is not async runs.
         reconcile: Called for an interrupted call on resume, or None.
         origin: Where the function was written, for messages.
+
+    Raises:
+        ToolDefinitionError: it cannot be offered; the message names the function, the parameter and the cure.
     """
 
     __slots__ = (

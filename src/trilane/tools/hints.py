@@ -38,6 +38,9 @@ class SchemaArguments:
     """Arguments described by a given JSON Schema. Validation is shallow: names, and the types of members.
 
     Whoever wrote the schema also runs the tool and checks the rest.
+
+    Raises:
+        ToolDefinitionError: it is not the JSON Schema of an object.
     """
 
     __slots__ = ("_hints", "_label", "parameters")

@@ -114,6 +114,7 @@ def _mark(function: Any, options: dict[str, Any]) -> Any:
 
 
 def mark_of(function: Any) -> Mark | None:
+    """What `@tool` left on the function, also below other decorators; None if there is nothing."""
     while True:
         mark = getattr(function, _MARK, None)
         if isinstance(mark, Mark):

@@ -77,6 +77,9 @@ class SignatureArguments:
         """The validated keyword arguments, converted to the annotated types where nothing is lost by that.
 
         Parameters that were left out stay out, so that the function's own defaults are used.
+
+        Raises:
+            ToolArgumentsError: one is missing, unknown or of another type.
         """
         if self._adapter is None:
             self._build()

@@ -86,7 +86,11 @@ class TemporaryServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Start it, and wait until it can be used."""
+        """Start it, and wait until it can be used.
+
+        Raises:
+            OSError: it did not start.
+        """
         options = {"listen_addresses": "", "unix_socket_directories": str(self._folder), "shared_buffers": "16MB"}
         if not self._durable:
             options |= {"fsync": "off", "full_page_writes": "off"}

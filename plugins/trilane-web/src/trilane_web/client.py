@@ -112,7 +112,11 @@ class ClientRun:
         return event
 
     async def wait(self) -> Event:
-        """Read to the end, and return the terminal event."""
+        """Read to the end, and return the terminal event.
+
+        Raises:
+            ConnectionLost: the events ended without it.
+        """
         last: Event | None = None
         async for event in self:
             last = event

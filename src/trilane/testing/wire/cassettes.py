@@ -91,7 +91,11 @@ class Cassette:
 
 
 class Recorder(WireServer):
-    """Passes every request on to a real server, and keeps what it answers. Made by `record`."""
+    """Passes every request on to a real server, and keeps what it answers. Made by `record`.
+
+    Raises:
+        ValueError: `upstream` is no URL of a server.
+    """
 
     def __init__(self, upstream: str, secrets: Iterable[str]) -> None:
         super().__init__()

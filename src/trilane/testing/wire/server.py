@@ -75,7 +75,11 @@ class Exchange:
 
     @property
     def json(self) -> dict[str, JsonValue]:
-        """The body, which must be a JSON object."""
+        """The body, which must be a JSON object.
+
+        Raises:
+            WireError: it is none.
+        """
         value = json.loads(self.body)
         if not isinstance(value, dict):
             raise WireError(f"request {self.number}: its body is not a JSON object: {self.body[:200]!r}")
