@@ -65,7 +65,7 @@ def test_only_a_task_that_swallows_every_cancel_is_left_behind_and_its_call_is_l
     """`nothing_left` allows as many tasks of calls as are listed as abandoned; on trio nothing can be left behind."""
     scenario, adapter = all_scenarios()["tool_deaf_always"], TrilaneAdapter()
     steps = play(Case("tool_deaf_always", "", 0, "asyncio"), scenario, adapter).stage.counts["step"]
-    left = []
+    left: list[str] = []
     for point in range(1, steps, 3):
         played = play(Case("tool_deaf_always", "cancel_once", point, "asyncio"), scenario, adapter)
         assert violations(played) == []

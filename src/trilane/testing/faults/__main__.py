@@ -7,6 +7,7 @@ Without arguments a sample of at most half a minute; `--all` for everything; `--
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import time
 from collections import Counter
@@ -39,10 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     cases = _cases(options, adapter)
 
+    sampled = not (options.all or options.scenario)
+    seconds = options.seconds or (SAMPLE_SECONDS if sampled else 0.0)
+
     def late(report: Report) -> bool:
         if options.first and report.failures:
             return True
-        return not options.all and not options.scenario and time.perf_counter() - started > SAMPLE_SECONDS
+        return bool(seconds) and time.perf_counter() - started > seconds
 
     def show(failure: Failure) -> None:
         print(failure.case.command(options.adapter), flush=True)
@@ -52,10 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = run_cases(cases, adapter, on_failure=show, enough=late)
     if options.all or options.scenario:
         _table(report)
-    elif late(report):
-        print(
-            f"stopped after {SAMPLE_SECONDS:.0f} s; each scenario had as many cases as the others, --all has them all"
+    if seconds and late(report):
+        rest = (
+            "each scenario had as many cases as the others, --all has them all" if sampled else "there are more cases"
         )
+        print(f"stopped after {seconds:.0f} s; {rest}")
     print(_summary(report, time.perf_counter() - started))
     return 1 if report.failures else 0
 
@@ -82,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--backend", action="append", default=[], choices=["asyncio", "trio"], help="only this one")
     parser.add_argument("--point", type=int, default=0, help="only this point, with one --scenario and one --fault")
     parser.add_argument("--gap", type=int, default=1, help="await points between the cancels of cancel_twice")
+    parser.add_argument("--seconds", type=float, default=0.0, help="stop after so long; the cases are then shuffled")
     parser.add_argument("--first", action="store_true", help="end with the first case that violates something")
     parser.add_argument("--soak", type=int, default=0, metavar="RUNS", help="stop so many runs at random, and measure")
     parser.add_argument("--seed", type=int, default=0, help="of the sample, and of the order of tasks on trio")
@@ -101,8 +107,17 @@ def _cases(options: argparse.Namespace, adapter: Adapter) -> Iterator[Case]:
     if not (options.all or options.scenario):
         yield from spread(chosen, adapter, seed=options.seed, faults=options.fault, backends=options.backend)
         return
-    for scenario in chosen:
-        yield from all_cases(scenario, adapter, seed=options.seed, faults=options.fault, backends=options.backend)
+    cases = (
+        case
+        for scenario in chosen
+        for case in all_cases(scenario, adapter, seed=options.seed, faults=options.fault, backends=options.backend)
+    )
+    if options.seconds:
+        shuffled = list(cases)
+        random.Random(options.seed).shuffle(shuffled)
+        yield from shuffled
+    else:
+        yield from cases
 
 
 def _one(options: argparse.Namespace, adapter: Adapter) -> int:

@@ -391,6 +391,8 @@ def _tool(stage: Stage, tool: ScriptedTool) -> Tool:
             return await tool.work(_at(stage, tool, context, n))
 
         function = on_loop
+    # As objects, not as texts: those would be compiled for each tool of each case.
+    function.__annotations__ = {"context": ToolContext[Any], "n": int, "return": Any}
     options: dict[str, Any] = {"parallel": tool.parallel, "approval": tool.approval}
     if tool.timeout is not None:
         options["timeout"] = tool.timeout
