@@ -225,7 +225,10 @@ def _entries_without_tape(run: StoredRun) -> Iterator[list[Any]]:
     start = {"mode": "resume" if is_resumed else "run", "model": model, "history": history}
     yield ["start", {**start, "watched": asks, "answers": asks}]
     pending: list[list[Any]] = []
+    end = _end_without_tape(run)
     for place, record in enumerate(run.records):
+        if place == end:
+            yield ["stop"]
         if record.kind == "message" and record.message.kind == "assistant" and not record.message.interrupted:
             yield ["reply", {"message": record.message.id}]
         if record.kind == "message":
@@ -243,6 +246,30 @@ def _entries_without_tape(run: StoredRun) -> Iterator[list[Any]]:
             yield ["record", record.kind]
         elif record.kind == "call_started" and record.arguments_hash:
             yield ["hash", record.call_id, record.arguments_hash]
+
+
+def _end_without_tape(run: StoredRun) -> int:
+    """Where the records begin that only say how a run was ended, which did not complete."""
+    end = len(run.records)
+    if not run.records or run.records[-1].kind != "run_ended" or run.records[-1].status == "completed":
+        return end
+    while end and run.records[end - 1].kind != "message":
+        end -= 1  # to the calls of the last message
+    for place, record in enumerate(run.records[end:], end):
+        if _is_of_the_end(record):
+            end = place
+            break
+    while end and _is_of_the_end(run.records[end - 1]):
+        end -= 1
+    return end
+
+
+def _is_of_the_end(record: KnownRecord) -> bool:
+    if record.kind == "message":
+        return record.message.kind == "assistant" and record.message.interrupted
+    if record.kind == "call_finished":
+        return record.result.outcome in ("interrupted", "still_running", "not_started", "timed_out")
+    return record.kind in ("run_ended", "question_closed", "call_withdrawn")
 
 
 def _said_next(run: StoredRun, place: int) -> Iterator[Any]:
@@ -380,16 +407,27 @@ def _changers(run: StoredRun, item: _Item) -> list[str]:
 
 def _items(run: StoredRun, wanted: Collection[Aspect], with_tape: bool) -> list[_Item]:
     reader = _Reader(run, with_tape)
-    items = []
+    items: list[_Item] = []
     for entry in run.entries:
         if entry[0] == "stop":
-            break
+            return _without_unfinished(items)
         item = reader.read(entry)
         if reader.is_over:
             break
         if item is not None and item.aspect in wanted:
             item.value = _without_made_ids(item.value)
             items.append(item)
+    return items
+
+
+def _without_unfinished(items: list[_Item]) -> list[_Item]:
+    """What happened before a stop. A message that plugins had not yet changed to the end is no part of it."""
+    for place in range(len(items) - 1, -1, -1):
+        value = items[place].value
+        if isinstance(value, dict) and value.get("event") == "MessageCompleted":
+            break
+        if isinstance(value, dict) and value.get("from") == "assistant":
+            return [*items[:place], *items[place + 1 :]]
     return items
 
 

@@ -102,7 +102,7 @@ async def _replay(
     setup.mode = "resume" if run.start.get("mode") == "resume" else "run"
     setup.store = store
     setup.desk = QuestionDesk()
-    setup.breaker = {}  # what fails here must not switch a plugin off elsewhere
+    setup.breaker = _breaker(run, setup)
     setup.history = script.history or None
     setup.model = _ReplayedModel(script)
     setup.answer = script.answer if script.is_answered else None
@@ -123,6 +123,16 @@ async def _replay(
     return compare_runs(run, today, ignore=ignore)
 
 
+def _breaker(run: StoredRun, setup: RunSetup) -> dict[Any, int]:
+    """The failures of observers before the run. It is another one than the agent's: nothing is switched off there."""
+    found = {}
+    for plugin, hook, count in run.start.get("failures", ()):
+        for implementation in getattr(setup.hooks, hook, ()):
+            if implementation.plugin == plugin:
+                found[implementation] = count
+    return found
+
+
 class _Script:
     """What comes into the run from outside: replies of the model, results of tools, answers, what the user said."""
 
@@ -131,6 +141,7 @@ class _Script:
         self.has_tape = run.has_tape
         self.model = str(run.start.get("model", "")) or "replayed"
         self._replies = iter(run.replies)
+        self._answers_given = [] if run.has_tape else list(run.replies)
         self._results = run.results
         self.heard = list(run.heard)
         messages = [one.message for one in run.records if one.kind == "message"]
@@ -162,7 +173,11 @@ class _Script:
         Raises:
             ModelError: it answered no more.
         """
-        reply = next(self._replies, None)
+        assert self.core is not None
+        if self.has_tape:
+            reply = next(self._replies, None)
+        else:  # of several replies in one turn only the last is known
+            reply = self._answers_given[self.core.answers] if self.core.answers < len(self._answers_given) else None
         if reply is None:
             self.stop()
             raise ModelError("the model answered no more in the stored run", model=self.model)

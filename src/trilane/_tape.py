@@ -92,6 +92,8 @@ class RecordingCore(Core):
             "metadata": plain(dict(self.metadata)),
             "answers": setup.answer is not None,
         }
+        if setup.breaker:  # observers that fail are switched off after a while
+            self._start["failures"] = [[one.plugin, one.hook, count] for one, count in setup.breaker.items()]
         self.note("start", self._start)
         super().begin()
 
