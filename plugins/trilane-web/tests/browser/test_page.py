@@ -64,6 +64,8 @@ def test_ask_watch_and_read(served: Any, new_page: Any, expect: Any, ask: Any) -
     expect(page.locator(".message.user")).to_have_text("Which files are there?")
     expect(page.locator(".message.assistant strong")).to_have_text("two")
     expect(page.locator(".message.assistant td").first).to_have_text("notes.md")
+    expect(page.locator("#announce")).to_contain_text("Answer: Here is what I found:")
+    expect(page.locator("#announce")).not_to_contain_text("**")
     card = page.locator("details.tool")
     expect(card).to_have_attribute("data-state", "ok")
     card.locator("summary").click()
@@ -428,3 +430,33 @@ def test_how_a_run_ended_is_in_sight(served: Any, new_page: Any, expect: Any, as
     expect(note).to_be_in_viewport()
     box, notice = note.bounding_box(), page.locator("#notice").bounding_box()
     assert box["y"] + box["height"] <= notice["y"], "it is not behind the notice"
+
+
+def test_the_lanes_are_shown_live(served: Any, new_page: Any, expect: Any, ask: Any) -> None:
+    """Phases, notifications, questions and replies while a run waits; what plugins cost when it has ended."""
+
+    @tool(approval=True)
+    def act(word: str) -> str:
+        """Act."""
+        return word
+
+    page = new_page(served.start(Agent(ScriptedModel(call("act", word="a"), "Fine."), tools=[act])))
+    page.get_by_role("button", name="Lanes").press("Enter")
+    ask(page, "go")
+    replies, phases = page.get_by_label("Questions and replies"), page.locator(".phases")
+    expect(replies.get_by_role("listitem")).to_have_text(["?approval: May the tool 'act' run?"])
+    expect(phases.locator(".current")).to_have_text("running tool")
+    expect(phases.locator(".visited")).to_have_text(
+        ["created", "loading context", "ready", "generating", "running tool"]
+    )
+    expect(page.get_by_label("Notifications")).to_contain_text("QuestionOpenedEvent")
+    expect(page.get_by_label("UI stream").get_by_role("listitem").last).to_contain_text("reply_requested")
+    expect(page.locator(".ledger")).to_have_text("Shown when a run has ended.")
+    page.get_by_role("button", name="Approve").click()
+    expect(replies.get_by_role("listitem").nth(1)).to_have_text("!accepted")
+    expect(page.get_by_label("Notifications")).to_contain_text("QuestionClosedEvent")
+    expect(phases.locator(".current")).to_have_text("completed")
+    expect(page.locator(".ledger tbody tr")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(page.locator("#lanes")).to_be_hidden()
+    expect(page.get_by_role("button", name="Lanes")).to_be_focused()

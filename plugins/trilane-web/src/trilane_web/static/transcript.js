@@ -104,7 +104,7 @@ export class Transcript {
         return this._child(event);
       case "run_completed":
         this._ended();
-        return this.actions.announce(`Answer: ${event.result.text.slice(0, 500)}`);
+        return this.actions.announce(`Answer: ${this._said(event.result.text).slice(0, 500)}`);
       case "run_failed":
         this._ended();
         this._note(`The run failed: ${event.error.type}: ${event.error.message}`, "error");
@@ -299,6 +299,13 @@ export class Transcript {
     for (const card of this.tools.values()) card.abandon();
     for (const question of this.questions.values()) if (question.open) question.settle("expired");
     for (const { node } of this.messages.values()) node.classList.remove("growing");
+  }
+
+  /** The last answer as it reads, without the marks of its markdown. */
+  _said(text) {
+    const last = [...this.messages.values()].at(-1);
+    const shown = [...(last?.parts ?? [])].filter(([key]) => key.startsWith("text-")).map(([, part]) => part.node.textContent);
+    return shown.join(" ").trim() || text;
   }
 
   /** Says it once, and counts. */
