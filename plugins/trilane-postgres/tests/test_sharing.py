@@ -218,6 +218,27 @@ async def test_no_more_connections_than_said_and_none_when_it_is_closed(make: Ma
         pass
 
 
+async def test_a_store_that_nobody_has_any_more_lets_go_of_its_connections(dsn: str, sql: Sql) -> None:
+    import gc
+    import weakref
+
+    name = f"dropped_{dsn.rpartition('_')[2]}"
+    store = PostgresStore(f"{dsn}&application_name={name}")
+    await append_all(store, "s", said("a"))
+    await store.list_sessions()
+    threads = [thread for pool in store._pools for thread in pool._threads]
+    assert threads
+    gone = weakref.ref(store)
+    del store
+    gc.collect()
+    assert gone() is None
+    for thread in threads:
+        await anyio.to_thread.run_sync(thread.join, 30)
+        assert not thread.is_alive()
+    while sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", name)[0][0]:
+        pass  # the server takes a moment to notice
+
+
 # ---- processes ------------------------------------------------------------------------------------------------------
 
 

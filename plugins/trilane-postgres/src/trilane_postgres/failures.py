@@ -43,7 +43,7 @@ def explained(error: psycopg.Error, place: str, *, connected: bool, sealed: bool
     if not connected and sealed:
         advice = _UNKNOWN
     elif not connected and not state:
-        advice = "is the server running, and may this user connect? Nothing was written"
+        advice = "check the address, the server and the user; nothing was written"
     made = StoreError(f"{place}: {text}; {advice}")
     made.__cause__ = error
     return made
