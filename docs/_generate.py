@@ -17,6 +17,7 @@ import _diagrams
 import _events
 import _measured
 import _providers
+import _settings
 
 import trilane
 from trilane import config, errors, events
@@ -137,6 +138,8 @@ def _facts(hook: HookInfo) -> str:
     facts += ["plain functions only"] if hook.sync else []
     facts += ["last plugin first"] if hook.reverse else []
     facts += ["`required=True` is allowed"] if hook.required_allowed else []
+    if 0 < len(hook.phases) < len(AgentPhase):
+        facts.append(f"called in {_code(phase.name for phase in AgentPhase if phase in hook.phases)}")
     return ", ".join(facts)
 
 
@@ -265,6 +268,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "error-tree": error_tree,
     "limits-table": limits_table,
     "alias-table": alias_table,
+    "plugin-settings": _settings.plugin_settings,
+    "web-settings": _settings.web_settings,
     "event-examples": _events.event_examples,
     "phase-machine": _diagrams.phase_machine_diagram,
     "hook-order-diagram": _diagrams.hook_order_diagram,

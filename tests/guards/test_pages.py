@@ -24,7 +24,7 @@ PAGES = sorted((ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"
 TUTORIALS = set(DOCS.glob("tutorials/*.md"))  # typed for real by test_tutorials.py
 _SHELL = re.compile(r"^ *```(?:console|sh|bash)[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 #: What may be typed besides what Trilane brings. A page that needs something else should say how to get it.
-PROGRAMS = {"cd", "mkdir", "ls", "cat", "grep", "export", "curl", "printf", "echo", "sudo", "docker", "pg_dump"}
+PROGRAMS = {"cd", "npm", "mkdir", "ls", "cat", "grep", "export", "curl", "printf", "echo", "sudo", "docker", "pg_dump"}
 PROJECT_FILES = {"benchmarks/run.py", "docs/_generate.py", ".ci/pins.py"}
 
 
