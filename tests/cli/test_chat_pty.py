@@ -87,7 +87,7 @@ def test_an_unknown_command_names_the_nearest(chat: Open) -> None:
     screen.type("/tols\r")
     screen.wait_for("there is no command /tols; did you mean /tools?")
     screen.type("/he\t\r")
-    screen.wait_for("/stop           stop the run at its next boundary")
+    screen.wait_for("/stop            stop the run at its next boundary")
 
 
 def test_tools_plugins_and_models_are_listed(chat: Open) -> None:
