@@ -155,6 +155,22 @@ def test_every_page_with_a_program_is_run() -> None:
     assert named - run == set()
 
 
+def test_the_programs_with_a_database_print_what_the_page_shows() -> None:
+    """They need a server, so they are no blocks that run everywhere."""
+    from trilane_postgres.testing import TemporaryServer, find_programs
+
+    if not find_programs():
+        pytest.skip(f"not installed: {'PostgreSQL'}")
+    page = (DOCS / "how-to" / "keep-sessions-in-postgresql.md").read_text(encoding="utf-8")
+    programs = re.findall(r"^```py\n(.*?)^```\n+```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(programs) == 2
+    with TemporaryServer() as server:
+        for program, shown in programs:
+            text = program.replace("postgresql://localhost/app?", f"{server.dsn}&")
+            done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+            assert (done.stdout, done.returncode) == (shown, 0), done.stderr
+
+
 def test_a_queue_is_as_far_ahead_as_the_page_says() -> None:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
