@@ -91,6 +91,7 @@ async def test_w05_to_w08_a_contained_failure_is_reported_four_times_and_undoes_
     (failure, *_) = run.result.hook_failures
     assert (failure.plugin, failure.hook, type(failure.error)) == ("broken", hook, KeyError)
     assert "plugin 'broken' failed in " + hook in caplog.text
+    assert f"({__file__}:" in caplog.text
     assert events.of(PluginFailed)[0].hook == hook
     assert heard[0].hook == hook
     assert recorder.names("after_run", "on_success", "close_run") == ["after_run", "on_success", "close_run"]

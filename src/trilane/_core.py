@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._backend import EventLoop, Waiter, running_event_loop
-from ._dispatch import Dispatcher
+from ._dispatch import Dispatcher, place_of
 from ._flush import write
 from ._publishing import publish
 from ._records import made_before, stamped
@@ -445,11 +445,12 @@ class Core:
 
     def report(self, plugin: str, hook: str, error: BaseException, *, strict: bool, disabled: bool) -> None:
         logger.warning(
-            "plugin %r failed in %s: %s: %s%s",
+            "plugin %r failed in %s: %s: %s%s%s",
             plugin,
             hook,
             type(error).__name__,
             error,
+            place_of(error),
             " (switched off after 3 failures in a row)" if disabled else "",
         )
         if self.fatal is None and isinstance(error.__cause__, (KeyboardInterrupt, SystemExit)):

@@ -208,9 +208,11 @@ def _denied(run: CallRun, reason: str) -> ToolResult:
 def _not_a_decision(plugin: str, value: object) -> Exception:
     from .errors import PluginError
 
+    what = type(value).__name__
+    if isinstance(value, type):
+        what = f"the class {value.__name__}, not {value.__name__}(...)"
     return PluginError(
-        f"plugin {plugin!r}: decide_tool returned {type(value).__name__}; "
-        "return Allow, Deny, Rewrite, UseResult, Ask or None",
+        f"plugin {plugin!r}: decide_tool returned {what}; return Allow, Deny, Rewrite, UseResult, Ask or None",
         plugin=plugin,
         hook="decide_tool",
     )

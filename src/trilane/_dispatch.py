@@ -17,7 +17,7 @@ from .ledger import Ledger, LedgerRow, ValueChange, difference
 if TYPE_CHECKING:
     from .plugins import CompiledHooks, HookImplementation
 
-__all__ = ["Breaker", "Dispatcher", "HookError", "Reporter", "Withheld", "raise_unchanged"]
+__all__ = ["Breaker", "Dispatcher", "HookError", "Reporter", "Withheld", "place_of", "raise_unchanged"]
 
 Breaker: TypeAlias = "dict[HookImplementation, int]"
 """Failures in a row of observers, kept by the agent; at `BREAK_AFTER` they are switched off."""
@@ -428,6 +428,16 @@ def _blocked(implementation: HookImplementation, seconds: float) -> HookTimeoutE
         plugin=name,
         hook=hook,
     )
+
+
+def place_of(error: BaseException) -> str:
+    """Where it was raised, ` (file:line)`; empty if that is in Trilane itself, or not known."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or str(last.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "trilane":
+        return ""
+    return f" ({last.tb_frame.f_code.co_filename}:{last.tb_lineno})"
 
 
 def _wrong_type(implementation: HookImplementation, value: object, expect: type) -> PluginError:

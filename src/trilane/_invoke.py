@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ._batch import Batch
     from ._core import Core
     from ._decide import CallRun
+    from .plugins import HookImplementation
 
 __all__ = ["cut_off", "execute"]
 
@@ -102,16 +103,12 @@ async def _layer(core: Core, batch: Batch, run: CallRun, clock: Clock, depth: in
         return run.result
     implementation = implementations[depth]
     passed: list[ToolResult | None] = []
-    twice = PluginError(
-        f"plugin {implementation.plugin!r}: around_tool called call_next twice; a tool runs at most once. "
-        "To run it again, give the tool attempts=.",
-        plugin=implementation.plugin,
-        hook="around_tool",
-    )
+    refused: list[PluginError] = []
 
-    async def call_next() -> ToolResult:
-        if passed:
-            raise twice
+    async def call_next(*given: object) -> ToolResult:
+        if given or passed:
+            refused.append(_misused(implementation, twice=not given))
+            raise refused[-1]
         passed.append(None)
         passed[0] = result = await _layer(core, batch, run, clock, depth + 1)
         return result
@@ -123,7 +120,7 @@ async def _layer(core: Core, batch: Batch, run: CallRun, clock: Clock, depth: in
                 implementation,
                 PluginError(
                     f"plugin {implementation.plugin!r}: around_tool ({implementation.location}) returned "
-                    f"{type(result).__name__}; return the ToolResult that call_next gave, or another one",
+                    f"{type(result).__name__}; return the ToolResult that `await call_next()` gave, or another one",
                     plugin=implementation.plugin,
                     hook="around_tool",
                 ),
@@ -131,7 +128,7 @@ async def _layer(core: Core, batch: Batch, run: CallRun, clock: Clock, depth: in
     except (HookError, PluginError) as failure:
         if isinstance(failure, HookError):
             core.dispatcher.report(failure)
-        elif failure is twice:  # it came out of `call_next`, but is this hook's own
+        elif any(failure is one for one in refused):  # it came out of `call_next`, but is this hook's own
             core.dispatcher.blame(implementation, failure)
         else:
             raise
@@ -146,6 +143,18 @@ async def _layer(core: Core, batch: Batch, run: CallRun, clock: Clock, depth: in
     if result is not inner and result != inner:
         core.dispatcher.changed(implementation, inner, result, run.call)
     return result
+
+
+def _misused(implementation: HookImplementation, *, twice: bool) -> PluginError:
+    what = (
+        "called call_next twice; a tool runs at most once. To run it again, give the tool attempts=."
+        if twice
+        else "gave call_next an argument; it takes none, for what runs is what was decided. To change the arguments, "
+        "return Rewrite from decide_tool."
+    )
+    return PluginError(
+        f"plugin {implementation.plugin!r}: around_tool {what}", plugin=implementation.plugin, hook="around_tool"
+    )
 
 
 async def _attempts(core: Core, batch: Batch, run: CallRun, clock: Clock) -> None:

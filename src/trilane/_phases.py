@@ -6,7 +6,7 @@ The table of phases is in `state.py`; generating is in `_generate.py`, running t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import isawaitable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from ._tasks import Ended
 from .decisions import CompactedHistory
 from .errors import (
     ConfigError,
+    PluginError,
     RunLimitError,
     StoreError,
     ToolDefinitionError,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ._core import Core
     from .config import ModelSettings
     from .context import RunContext
+    from .plugins import HookImplementation
 
 __all__ = ["PHASES"]
 
@@ -128,7 +130,7 @@ async def _collect_tools(core: Core) -> None:
     for implementation, offered in values:
         if offered is None:
             continue
-        offered = [as_tool(one) for one in offered]
+        offered = [as_tool(one) for one in _tools_in(implementation, offered)]
         core.dispatcher.changed(implementation, None, [tool.name for tool in offered])
         for tool in offered:
             if tool.name in tools:
@@ -140,6 +142,19 @@ async def _collect_tools(core: Core) -> None:
             tools[tool.name] = tool
             owners[tool.name] = implementation.plugin
     core.tools = tools
+
+
+def _tools_in(implementation: HookImplementation, offered: Any) -> Iterable[Any]:
+    """What `on_tool` returned, if it can be tools at all."""
+    if isinstance(offered, Iterable) and not isinstance(offered, str | bytes):
+        return offered
+    what = getattr(offered, "__name__", None) or getattr(offered, "name", None) or type(offered).__name__
+    raise PluginError(
+        f"plugin {implementation.plugin!r}: on_tool ({implementation.location}) returned {type(offered).__name__}; "
+        f"return a list of tools, such as [{what}]",
+        plugin=implementation.plugin,
+        hook="on_tool",
+    )
 
 
 async def _trace_states(core: Core) -> None:

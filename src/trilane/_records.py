@@ -155,12 +155,12 @@ def _assignments(cls: RecordMeta, name: str, known: Mapping[str, str]) -> tuple[
     return (f"*, {', '.join(params)}" if params else ""), body, scope
 
 
-def _first_init(self: Record, **values: Any) -> None:
+def _first_init(self: Record, *given: Any, **values: Any) -> None:
     """Stands in until the first instance is made, then is replaced by the compiled constructor."""
     cls = type(self)
     init = _compile_init(cls)
     type.__setattr__(cls, "__init__", init)
-    init(self, **values)
+    init(self, *given, **values)  # which refuses `given`, and says so by the record's own name
 
 
 class Record(metaclass=RecordMeta):

@@ -116,7 +116,13 @@ class ModelRequest:
         return type(self)(**values, **changes)
 
     def with_context(self, text: str) -> Self:
-        """A copy that also carries `text`, in this request only, after everything that can be cached."""
+        """A copy that also carries `text`, in this request only, after everything that can be cached.
+
+        Raises:
+            TypeError: `text` is no text.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"with_context() takes a text, not {type(text).__name__}")
         return self.replace(context=(*self.context, text))
 
     def __eq__(self, other: object) -> bool:
@@ -177,8 +183,8 @@ class ModelResponse(Record):
 class Model(Protocol):
     """Turns a request into a response. The only thing a provider has to write.
 
-    Optional: `async def aclose(self)`, called by `agent.aclose()`; `context_tokens`, an int that says how many tokens it
-    sees, by which plugins know when a conversation is too long.
+    Optional: `async def aclose(self)`, called by `agent.aclose()`; `context_tokens`, an int that says how many tokens
+    it sees, by which plugins know when a conversation is too long.
     """
 
     @property

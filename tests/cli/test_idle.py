@@ -149,3 +149,11 @@ def test_an_option_that_leaves_out_nothing_is_refused() -> None:
     assert blocked_names(("no:files", "no:offline")) == ("files", "offline")
     with pytest.raises(Exception, match="-p no:fles: no plugin 'fles' is installed, so nothing would be left out; did"):
         blocked_names(("no:files", "no:fles"))
+
+
+def test_a_plugin_that_calls_itself_otherwise_is_told_its_name() -> None:
+    manager = PluginManager()
+    manager.register(watching("before_run"), name="watch")
+    assert [one.text for one in examine(LiveRegistry(manager)).findings] == [
+        "calls itself 'watcher', but its entry point, and so its name, is 'watch'; make them the same"
+    ]

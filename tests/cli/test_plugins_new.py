@@ -87,3 +87,13 @@ def test_tests_that_fail_give_pytests_exit_status(tmp_path: Path, capfd: pytest.
     assert "1 failed" in capfd.readouterr().out
     assert run_app(["plugins", "test", str(tmp_path)]) == 2
     assert "give the folder of a plugin's project" in capfd.readouterr().err
+
+
+def test_options_of_pytest_need_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(["plugins", "new", "hello", "--path", str(tmp_path / "p")]) == 0
+    (tmp_path / "p" / "tests" / "test_plugin.py").write_text("def test_it(): pass\ndef test_other(): pass\n")
+    monkeypatch.chdir(tmp_path / "p")
+    assert run_app(["plugins", "test", "-q", "-k", "other"]) == 0
+    assert "1 passed, 1 deselected" in capfd.readouterr().out

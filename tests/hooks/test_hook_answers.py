@@ -120,7 +120,7 @@ async def test_hook_on_compact_that_raises_is_reported_and_the_history_stays() -
     assert run.result.output == "Fine."
     assert [message.text for message in model.requests[0].messages] == ["Go"]
     done = [event for event in events.events if event.type == "compaction_completed"]
-    assert (done[0].changed, done[0].reason) == (False, "plugin 'under-test' failed: KeyError")
+    assert (done[0].changed, done[0].reason) == (False, "plugin 'under-test' failed: KeyError: 'summary'")
 
 
 @pytest.mark.parametrize("returned", ["short", CompactedHistory(messages=())])

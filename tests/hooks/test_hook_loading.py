@@ -66,6 +66,14 @@ async def test_hook_on_tool_may_be_async_and_may_add_nothing() -> None:
     assert model.requests[0].tools == ()
 
 
+@pytest.mark.parametrize(
+    ("offered", "says"), [(look, r"such as \[look\]"), (5, r"returned int"), ("look", "returned str")]
+)
+async def test_hook_on_tool_that_returns_no_list_says_so(offered: Any, says: str) -> None:
+    agent = Agent(ScriptedModel(), plugins=[plugin("on_tool", lambda run: offered)])
+    await failed(agent, PluginError, f"plugin 'under-test': on_tool .*{says}")
+
+
 async def test_hook_on_tool_that_raises_fails_the_run() -> None:
     def on_tool(run: Any) -> list[Any]:
         raise LookupError("no tools today")

@@ -153,6 +153,12 @@ async def test_hook_decide_tool_that_returns_something_else_denies(returned: obj
     assert till.paid == []
 
 
+async def test_hook_decide_tool_that_returns_a_class_is_told_to_make_an_instance() -> None:
+    _, run = await streamed(Till().agent(plugin("decide_tool", lambda run: Deny)))
+    (failure,) = run.result.hook_failures
+    assert "decide_tool returned the class Deny, not Deny(...)" in str(failure.error)
+
+
 async def test_hook_decide_tool_that_raises_denies() -> None:
     till = Till()
 
@@ -260,6 +266,19 @@ async def test_hook_around_tool_may_call_the_tool_once_only() -> None:
     assert till.paid == [5]
     assert results(run) == [("ok", "paid 5")]
     assert [one.hook for one in run.result.hook_failures] == ["around_tool"]
+
+
+async def test_hook_around_tool_cannot_give_the_tool_other_arguments() -> None:
+    till = Till()
+
+    async def changing(run: Any, call: ToolCall, call_next: Any) -> ToolResult:
+        result: ToolResult = await call_next(call.replace(arguments={"amount": 500}))
+        return result
+
+    _, run = await streamed(till.agent(plugin("around_tool", changing)))
+    (failure,) = run.result.hook_failures
+    assert "around_tool gave call_next an argument; it takes none" in str(failure.error)
+    assert (till.paid, results(run)[0][0]) == ([], "error")
 
 
 async def test_hook_around_tool_that_raises_before_the_tool_gives_an_error_result() -> None:

@@ -1,4 +1,4 @@
-"""Names that are blocked and that no plugin has are said, wherever they were given."""
+"""What has no effect is said: blocked names that no plugin has, wherever they were given, and plugins without hooks."""
 
 from __future__ import annotations
 
@@ -53,3 +53,16 @@ def test_a_name_that_some_plugin_has_is_not_said() -> None:
 
     assert blocks_nothing(PluginManager([Given(), "files"], disabled=["given", "files"])) == {}
     assert blocks_nothing(PluginManager(installed())) == {}
+
+
+def test_a_plugin_without_hooks_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    class Idle:
+        name = "idle"
+
+        def watch(self, run: Any) -> None: ...
+
+    with caplog.at_level(logging.WARNING, logger="trilane"):
+        Agent(ScriptedModel(), plugins=[Idle()])
+    assert [record.getMessage() for record in caplog.records] == [
+        "plugin 'idle' implements no hook, so it does nothing; mark its functions with @hookimpl"
+    ]

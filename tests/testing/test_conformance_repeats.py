@@ -211,3 +211,12 @@ def test_every_fault_strikes_at_every_hook_of_the_plugin() -> None:
         assert {fault for fault, label in struck if label == hook} >= set(CALL_FAULTS), hook
     can_wait = {"hang", "hang_cancel", "hang_close", "swallow"}
     assert {fault for fault, label in struck if label == "hook.on_reply"} >= set(CALL_FAULTS) - can_wait
+
+
+def test_a_plugin_without_hooks() -> None:
+    class Idle:
+        name = "idle"
+
+    assert check_plugin(Idle) == [
+        "registration: it implements no hook, so it does nothing; mark its functions with @hookimpl"
+    ]

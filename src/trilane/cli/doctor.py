@@ -12,12 +12,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from trilane.hookspecs import HOOKS, HookSpecs
 from trilane.hookspecs.markers import IMPL_ATTRIBUTE, SPEC_ATTRIBUTE
 from trilane.plugins.blocking import blocks_nothing
 from trilane.plugins.discovery import entries
+from trilane.plugins.naming import name_of
 
 from .choice import choose_model
 from .console import logging_to
@@ -121,6 +123,10 @@ def _loaded(registry: LiveRegistry, info: PluginInfo) -> Iterator[Finding]:
         yield Finding("fault", info.name, "implements no hook, so it does nothing; mark its functions with @hookimpl")
     yield from _settings(registry, info)
     plugin = registry.manager.get(info.name)
+    own = "" if isinstance(plugin, ModuleType) else name_of(plugin)
+    if own not in ("", info.name, type(plugin).__name__):
+        text = f"calls itself {own!r}, but its entry point, and so its name, is {info.name!r}; make them the same"
+        yield Finding("note", info.name, text)
     yield from _of_other_versions(plugin, info)
     for hook in dict.fromkeys(call.hook for call in calls):
         missing = _without_annotation(getattr(plugin, hook, None))

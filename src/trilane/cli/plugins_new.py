@@ -40,6 +40,8 @@ def command_test(
     """Run the tests of a plugin project. Exit status: that of pytest."""
     from importlib.util import find_spec
 
+    if str(path).startswith("-"):  # an option of pytest, and no folder: the current one
+        path, options = Path(), [str(path), *(options or [])]
     if not (path / "pyproject.toml").is_file():
         raise UsageError(f"{path / 'pyproject.toml'} does not exist; give the folder of a plugin's project")
     if find_spec("pytest") is None:

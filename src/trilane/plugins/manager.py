@@ -288,6 +288,8 @@ class PluginManager:
         check_object(plugin, name)
         self._refuse_duplicate(plugin, info, again=again)
         functions = check_plugin(plugin, name)
+        if not functions:
+            _warn(f"plugin {name!r} implements no hook, so it does nothing; mark its functions with @hookimpl")
         supplies = Supplies(name, self._settings_in_code)
         supplies.collect(functions)
         supplies.refuse_taken(other for owner, other in self._supplies.items() if owner != name)

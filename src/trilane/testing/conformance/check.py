@@ -99,6 +99,8 @@ def check_plugin(
         subject = subject_of(plugin, calls=tuple(calls), tools=tuple(tools), options=options, stored=stored)
     except PluginLoadError as error:
         return [f"registration: {error}"]
+    if not subject.hooks:
+        return ["registration: it implements no hook, so it does nothing; mark its functions with @hookimpl"]
     chosen = tuple(backends)
     left_out = set(without)
     if not any(HOOKS[hook].phases for hook in subject.hooks):
