@@ -109,8 +109,9 @@ async def test_r71_run_then_sink_then_connection_then_wait(
 ) -> None:
     agent = Agent(ScriptedModel(call("act", number=1)), tools=[act])
     async with serve(agent) as server, server.wire(frame_seconds=frame_seconds) as wire:
-        run = (await wire.ask("start", text="go", acknowledgement="detached"))["run"]
-        await wire.read_to(run, "reply_requested")
+        started = await wire.ask("start", text="go", acknowledgement="detached")
+        run = started["run"]
+        await server.until(lambda: agent.questions(started["session"]))
         (live,) = server.web.runs.running()
         await server.web.drain()
         order.append("waited")
