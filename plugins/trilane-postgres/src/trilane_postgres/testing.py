@@ -25,6 +25,8 @@ __all__ = ["TemporaryServer", "find_programs", "main"]
 
 _READY = "database system is ready to accept connections"
 
+ROOM = 2 << 30  # bytes that must be free in memory for it to be there
+
 #: A server refuses to be run by root; it is run by one of these then.
 _USERS = ("postgres", "nobody")
 
@@ -58,7 +60,7 @@ class TemporaryServer:
             raise FileNotFoundError("initdb and postgres: install the package postgresql")
         self._durable = durable
         self._user = _unprivileged()
-        self._folder = Path(tempfile.mkdtemp(prefix="trilane-postgres-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="trilane-postgres-", dir=None if durable else _memory()))
         self._process: subprocess.Popen[str] | None = None
         self._log: deque[str] = deque(maxlen=50)
 
@@ -145,6 +147,13 @@ class TemporaryServer:
     def _drain(self, output: IO[str]) -> None:
         with output:
             self._log.extend(output)
+
+
+def _memory() -> str | None:
+    """A folder in memory, where there is enough of it: tables are many files, and nobody wants these to last."""
+    folder = "/dev/shm"
+    roomy = os.path.isdir(folder) and shutil.disk_usage(folder).free > ROOM
+    return folder if roomy and os.access(folder, os.W_OK | os.X_OK) else None
 
 
 def _unprivileged() -> pwd.struct_passwd | None:
