@@ -19,8 +19,8 @@ from trilane.errors import (
 )
 from trilane.events import CompactionCompleted, CompactionProgress, PluginFailed
 from trilane.messages import AssistantMessage, Delta, TextPart, ToolCall, ToolCallPart, Usage, UserMessage
-from trilane.sessions import fork_session, undo_compaction
-from trilane.stores import MessageStored, ViewReplaced
+from trilane.sessions import fork_session
+from trilane.stores import MessageStored, ViewReplaced, undo_compaction
 from trilane.testing import ScriptedModel, Step, assert_history, call, record, run_virtual
 from trilane.testing.stores import append_all
 

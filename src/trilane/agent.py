@@ -369,13 +369,13 @@ class Agent(Generic[D, O]):
         return RunStream(setup, self._register)
 
     async def undo_compaction(self, session: str) -> bool:
-        """Take the last compaction of a session back; False if there is none, see `sessions.undo_compaction`.
+        """Take the last compaction of a session back; False if there is none, see `stores.undo_compaction`.
 
         Raises:
             SessionBusyError: the session has an active run.
             SessionError: a tool call of the session has no result yet.
         """
-        from .sessions import undo_compaction
+        from .stores import undo_compaction
 
         release = claim(self.store, session)
         try:

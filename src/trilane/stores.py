@@ -65,6 +65,7 @@ __all__ = [
     "SessionView",
     "ViewReplaced",
     "record_from_json",
+    "undo_compaction",
 ]
 
 INTERRUPTED = "interrupted, result did not reach the store"
@@ -404,3 +405,63 @@ class InMemoryStore:
 
     def __reduce__(self) -> Any:
         raise TypeError("an InMemoryStore lives in its process and cannot be pickled or copied; share it by reference")
+
+
+# ---- compactions -----------------------------------------------------------------------------------------------------
+
+
+async def undo_compaction(store: SessionStore, session: str) -> bool:
+    """Take the last compaction of a session back: models see again what they saw before it, and all that came since.
+
+    The one before it can be taken back after that. Nothing is removed: one more record says what models see.
+
+    Returns:
+        False if no compaction is left to take back.
+
+    Raises:
+        SessionBusyError: a run is active on it.
+        SessionError: a tool call of the session has no result yet.
+    """
+    async with store.lease(session, ttl_seconds=30.0) as lease:
+        kept, version = await _compactions(store, session)
+        if not kept:
+            return False
+        record = await _without_compaction(store, session, frozenset(kept[:-1]))
+        await store.append(session, [record], expected_version=version, lease=lease)
+        return True
+
+
+async def _compactions(store: SessionStore, session: str) -> tuple[list[int], int]:
+    """Positions of the compactions that hold, and the version of the session."""
+    from .sessions import known_of, pages
+
+    held: list[int] = []
+    position = 0
+    async for page in pages(store, session):
+        for record in page.records:
+            position += 1
+            known = known_of(record)
+            if known is None or known.kind != "view_replaced":
+                continue
+            if known.undoes:
+                del held[-1:]
+            else:
+                held.append(position)
+    return held, position
+
+
+async def _without_compaction(store: SessionStore, session: str, held: frozenset[int]) -> ViewReplaced:
+    """What models see if only the compactions at some positions hold."""
+    from .sessions import known_of, pages
+
+    view = SessionView()
+    position = 0
+    async for page in pages(store, session):
+        for record in page.records:
+            position += 1
+            known = known_of(record)
+            if known is None or known.kind != "view_replaced" or position in held:
+                view.apply(record)
+    if view.unanswered is not None:
+        raise SessionError(f"session {session!r}: a tool call has no result yet; resume the session first")
+    return ViewReplaced(run_id="", messages=tuple(view.log), reason="the compaction was taken back", undoes=True)

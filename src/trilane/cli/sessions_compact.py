@@ -30,7 +30,7 @@ class _Watching(PlainRenderer):
 
 async def undo(store: SessionStore, session: str) -> bool:
     """Take the last compaction back; False if there is none."""
-    from trilane.sessions import undo_compaction
+    from trilane.stores import undo_compaction
 
     from .sessions_store import find_session
 
