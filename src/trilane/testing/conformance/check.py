@@ -54,7 +54,7 @@ def check_plugin(
     - *repeats*: steps are executed twice. After each write the process is killed, in each pause of the model or a tool
       the run is suspended, and then it is resumed; each model call and each tool fails at first; each call is decided
       again after a question; an answer is sent back. The plugin survives it, what the session keeps is what it keeps of
-      an uninterrupted run, and so is what the plugin stores;
+      an uninterrupted run, and so is what the plugin stores, also if the session has lost what came after a write;
     - *neighbours*: another plugin raises, or stops the run, before and after it at each of its hooks;
     - *faults*: every fault of the harness: those of a call at each of its hooks, the others at a sample of all points
       of the run, see `trilane.testing.faults`;

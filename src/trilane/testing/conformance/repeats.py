@@ -57,6 +57,9 @@ def _repetitions(whole: _Kept, step: int) -> Iterator[tuple[str, int, Any, bool]
     """Kind, place, how it is played, and whether all must be as in the uninterrupted run."""
     for place in range(1, len(whole.groups), step):
         yield "restarted after write {}", place, _restarted(whole.groups[:place]), True
+    if whole.compares_stored:
+        for place in range(1, len(whole.groups), step):
+            yield "what came after write {} is lost, and done again", place, _lost(place), True
     for place in range(1, whole.pauses + 1, step):
         yield "suspended in pause {} and resumed", place, _suspended(place), True
     yield "every model call fails at first", 0, _stumbling, True
@@ -103,6 +106,11 @@ class _Kept:
                         "that were the same; leave out what depends on when and in which run it was"
                     )
                 self._stored = None
+
+    @property
+    def compares_stored(self) -> bool:
+        """Whether it is known what the plugin should have stored."""
+        return self._stored is not None
 
     def differences(self, evidence: Evidence, agent: Agent[Any, str], *, fresh: bool) -> Iterator[str]:
         """Where a run with repeated steps has left something else. `fresh`: by a new plugin, which saw only the end."""
@@ -266,14 +274,31 @@ def _restarted(groups: Sequence[Sequence[SessionRecord]]) -> _Play:
     """The process was killed after these writes; another one, with a new plugin, takes the session up."""
 
     async def play(subject: Subject, evidence: Evidence) -> Any:
-        store = _Store()
-        async with store.lease(SESSION, ttl_seconds=30) as lease:
-            version = 0
-            for records in groups:
-                version = await store.append(SESSION, records, expected_version=version, lease=lease)
-        return await _resume(subject.agent(store=store), subject, evidence)
+        return await _resume(subject.agent(store=await _store_with(groups)), subject, evidence)
 
     return play
+
+
+def _lost(place: int) -> _Play:
+    """The plugin has kept what it stored, the session has lost what came after a write: the steps are done again."""
+
+    async def play(subject: Subject, evidence: Evidence) -> Any:
+        store = _Store()
+        before = await _plain(subject, Evidence(label="before"), store, _Pauses())
+        plugin = before.plugins.get(subject.name)
+        again = subject.agent(plugin=plugin, store=await _store_with(store.groups[:place]))
+        return await _resume(again, subject, evidence)
+
+    return play
+
+
+async def _store_with(groups: Sequence[Sequence[SessionRecord]]) -> _Store:
+    store = _Store()
+    async with store.lease(SESSION, ttl_seconds=30) as lease:
+        version = 0
+        for records in groups:
+            version = await store.append(SESSION, records, expected_version=version, lease=lease)
+    return store
 
 
 def _suspended(place: int) -> _Play:
