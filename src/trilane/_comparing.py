@@ -213,7 +213,6 @@ def _is_replayable(run: StoredRun) -> bool:
 
 def _entries_without_tape(run: StoredRun) -> Iterator[list[Any]]:
     """What a tape would say, as far as the records tell."""
-    asks = any(one.kind == "question" for one in run.records)
     first = next((one for one in run.records if one.kind in ("message", "call_started", "call_finished")), None)
     history = 0
     messages = [one.message for one in run.records if one.kind == "message"]
@@ -223,7 +222,7 @@ def _entries_without_tape(run: StoredRun) -> Iterator[list[Any]]:
     is_resumed = first is None or first.kind != "message" or first.message.kind == "assistant"
     model = next((message.model for message in messages if message.kind == "assistant"), "")
     start = {"mode": "resume" if is_resumed else "run", "model": model, "history": history}
-    yield ["start", {**start, "watched": asks, "answers": asks}]
+    yield ["start", {**start, "watched": True, "answers": True}]
     pending: list[list[Any]] = []
     end = _end_without_tape(run)
     for place, record in enumerate(run.records):
@@ -410,7 +409,7 @@ def _items(run: StoredRun, wanted: Collection[Aspect], with_tape: bool) -> list[
     items: list[_Item] = []
     for entry in run.entries:
         if entry[0] == "stop":
-            return _without_unfinished(items)
+            return _without_unfinished(items) if with_tape else items
         item = reader.read(entry)
         if reader.is_over:
             break
@@ -470,10 +469,8 @@ class _Reader:
         name = f"{self._turn} {same_id(track)}" if track else ""
         return _Item(aspect, value, track=name, where=where, turn=self._turn, place=self._place)
 
-    def _hook(self, entry: list[Any]) -> _Item | None:
+    def _hook(self, entry: list[Any]) -> _Item:
         hook, plugin = entry[1], entry[2]
-        if hook == "on_compact":  # a stored compaction is taken as it is
-            return None
         call = entry[3] if len(entry) > 3 else ""
         value = {"hook": hook, "plugin": plugin, **({"notification": entry[4]} if len(entry) > 4 else {})}
         item = self._item("hooks", value, track=call, where=f"{self._in_turn}{self._tool(call)}")

@@ -111,7 +111,7 @@ async def _replay(
     stream: RunStream[Any] = RunStream(setup, lambda session, stream: None)
     async with stream:
         try:
-            if run.start.get("watched"):
+            if run.start.get("watched") and script.is_answered:
                 async for _ in stream:
                     pass
             else:

@@ -128,6 +128,8 @@ class RecordingCore(Core):
     def note_hook(self, implementation: HookImplementation, args: Sequence[Any]) -> None:
         """A hook is about to be called."""
         hook = implementation.hook
+        if hook == "on_compact":  # a replay takes what came of it
+            return
         if hook == "on_event":
             name = type(args[-1]).__name__
             if name in _NOTIFICATIONS:  # those of tools do not come again in a replay
