@@ -98,6 +98,7 @@ def test_a_plugin_alone_passes_its_own_tests(wheels: dict[str, Path], environmen
     settings.write_text("[pytest]\naddopts = --import-mode=importlib --strict-markers\n", encoding="utf-8")
     tests = ROOT / "plugins" / name / "tests"
     cut = ("-p", "no:cacheprovider", "-c", settings, "--rootdir", tests, "--confcutdir", tests)
-    # What could be missing here is a package or a file, not a backend: those on trio, and the slow ones, with processes
-    # that are killed or race and long sessions, ran with all the other tests.
-    alone.output("python", "-m", "pytest", "-q", "-k", "not trio and not kill and not race and not test_long_sessions", *cut, tests)
+    # What could be missing here is a package or a file, not a backend: those on trio, and the slow ones, ran with all
+    # the other tests.
+    chosen = "not trio and not kill and not race and not test_long_sessions"
+    alone.output("python", "-m", "pytest", "-q", "-k", chosen, *cut, tests)
