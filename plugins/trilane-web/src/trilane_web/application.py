@@ -68,6 +68,10 @@ class WebApp(Starlette):
         self.runs = host
         self.gatekeeper = gatekeeper
         self._connections: set[Connection] = set()
+        limits = host.settings.limits
+        bounds = (limits.heartbeat_seconds, limits.hello_seconds, limits.idle_seconds, limits.send_seconds)
+        self._tick_seconds = min(1.0, *(bound / 4 for bound in bounds))
+        self._ticking: asyncio.AbstractEventLoop | None = None
         self.api = HttpApi(host, gatekeeper)
         if host.settings.lanes:
             host.agent.plugins.register(LaneTap(self._show_notification))
@@ -121,10 +125,24 @@ class WebApp(Starlette):
             return
         connection = Connection(websocket, self.runs, self.gatekeeper, principal)
         self._connections.add(connection)
+        loop = asyncio.get_running_loop()
+        if self._ticking is not loop:
+            self._ticking = loop
+            loop.call_later(self._tick_seconds, self._tick)
         try:
             await connection.serve()
         finally:
             self._connections.discard(connection)
+
+    def _tick(self) -> None:
+        """One clock for all connections: with a thousand idle ones, a task for each would be most of the work."""
+        loop = asyncio.get_running_loop()
+        for connection in tuple(self._connections):
+            connection.look_at_clock(loop.time())
+        if self._connections:
+            loop.call_later(self._tick_seconds, self._tick)
+        else:
+            self._ticking = None
 
     def _has_room(self, principal: Principal | None) -> bool:
         limits = self.runs.settings.limits

@@ -119,6 +119,7 @@ class Connection:
         self._pinged = False
         self._jobs: set[asyncio.Task[None]] = set()
         self._sender: asyncio.Task[None] | None = None
+        self._flushing: asyncio.TimerHandle | None = None
 
     @property
     def client(self) -> str:
@@ -132,18 +133,21 @@ class Connection:
         offered = self._websocket.scope.get("subprotocols", [])
         await self._websocket.accept(subprotocol=p.SUBPROTOCOL if p.SUBPROTOCOL in offered else None)
         self._sender = asyncio.create_task(self._send())
-        tasks = [self._sender, *(asyncio.create_task(part()) for part in (self._read, self._watch_time))]
+        reader = asyncio.create_task(self._read())
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if self._closing is not None:  # what was answered before still goes out
-                await asyncio.wait([self._sender], timeout=FLUSH_SECONDS)
+            await asyncio.wait((self._sender, reader), return_when=asyncio.FIRST_COMPLETED)
+            if self._closing is not None:  # what was answered before still goes out; see `end`
+                await asyncio.wait((self._sender,))
         finally:
+            if self._flushing is not None:
+                self._flushing.cancel()
             for subscription in self._watched.values():
                 self._leave(subscription.live)
             self._watched.clear()
-            for task in (*tasks, *self._jobs):
+            tasks = (self._sender, reader, *self._jobs)
+            for task in tasks:
                 task.cancel()
-            for outcome in await asyncio.gather(*tasks, *self._jobs, return_exceptions=True):
+            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
                 if isinstance(outcome, Exception) and not _is_disconnect(outcome):
                     _logger.error("a connection failed", exc_info=outcome)
             await self._hang_up()
@@ -164,6 +168,8 @@ class Connection:
         """Close the connection soon. Does not wait."""
         if self._closing is None:
             self._closing = (code, reason, again)
+            if self._sender is not None:
+                self._flushing = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._sender.cancel)
         self._wake.set()
         self._urgent.set()
 
@@ -171,30 +177,27 @@ class Connection:
         """Close the connection of a client that does not do its part."""
         self.end(POLICY, reason, again=True)
 
-    async def _watch_time(self) -> None:
-        """Heartbeat, idle time, total time, and the time to say hello."""
+    def look_at_clock(self, now: float) -> None:
+        """Heartbeat, idle time, total time, and the time to say hello. Called now and then, for all connections."""
         limits = self._limits
-        bounds = (limits.heartbeat_seconds, limits.hello_seconds, limits.idle_seconds, limits.send_seconds)
-        tick = min(1.0, *(bound / 4 for bound in bounds))
-        while self._closing is None:
-            await asyncio.sleep(tick)
-            now = asyncio.get_running_loop().time()
-            silent = now - self._heard
-            if self._sending is not None and now - self._sending >= limits.send_seconds:
-                if self._sender is not None:
-                    self._sender.cancel()
-                self.end(POLICY, "the client reads nothing", again=True)
-            elif self._client == "" and now - self._opened >= limits.hello_seconds:
-                self.end(POLICY, "no hello came in time")
-            elif now - self._opened >= limits.total_seconds:
-                self.end(GOING_AWAY, "the connection has lasted long enough", again=True)
-            elif now - self._active >= limits.idle_seconds and all(one.live.ended for one in self._watched.values()):
-                self.end(GOING_AWAY, "nothing was done for a long time")
-            elif silent >= limits.heartbeat_seconds * 2:
-                self.end(GOING_AWAY, "nothing was heard of the client", again=True)
-            elif silent >= limits.heartbeat_seconds and not self._pinged:
-                self._pinged = True
-                self._answer(p.ServerPing())
+        silent = now - self._heard
+        if self._closing is not None:
+            return
+        if self._sending is not None and now - self._sending >= limits.send_seconds:
+            self.end(POLICY, "the client reads nothing", again=True)
+            if self._sender is not None:
+                self._sender.cancel()
+        elif self._client == "" and now - self._opened >= limits.hello_seconds:
+            self.end(POLICY, "no hello came in time")
+        elif now - self._opened >= limits.total_seconds:
+            self.end(GOING_AWAY, "the connection has lasted long enough", again=True)
+        elif now - self._active >= limits.idle_seconds and all(one.live.ended for one in self._watched.values()):
+            self.end(GOING_AWAY, "nothing was done for a long time")
+        elif silent >= limits.heartbeat_seconds * 2:
+            self.end(GOING_AWAY, "nothing was heard of the client", again=True)
+        elif silent >= limits.heartbeat_seconds and not self._pinged:
+            self._pinged = True
+            self._answer(p.ServerPing())
 
     # ---- up ----------------------------------------------------------------------------------------------------------
 
