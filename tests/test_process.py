@@ -234,3 +234,51 @@ async def test_closing_while_a_process_runs_ends_within_the_grace_time() -> None
                 with pytest.raises(RunCancelledError):
                     await record(run)
     assert_history(run.result.messages)
+
+
+async def test_r87_a_cancel_while_a_program_starts_kills_what_it_has_started_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started, go_on = anyio.Event(), anyio.Event()
+    opened: list[anyio.abc.Process] = []
+    mark = tmp_path / "pids"
+    code = (
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "open(sys.argv[1] + '.new', 'w').write(f'{os.getpid()} {child.pid}')\n"
+        "os.rename(sys.argv[1] + '.new', sys.argv[1])\n"
+        "time.sleep(600)"
+    )
+    real = anyio.open_process
+
+    async def slowly(*args: Any, **options: Any) -> anyio.abc.Process:
+        opened.append(await real(*args, **options))
+        while not mark.exists():  # noqa: ASYNC110  (another process makes it)
+            await anyio.sleep(0.01)
+        started.set()
+        await go_on.wait()
+        return opened[0]
+
+    monkeypatch.setattr(anyio, "open_process", slowly)
+
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        """Work."""
+        await ctx.run_process([PYTHON, "-c", code, str(mark)])
+        return "never"
+
+    async with no_leaks(wait_seconds=5):
+        async with Agent(ScriptedModel(call("work")), tools=[work]).stream("Go", session="s") as run:
+            async with anyio.create_task_group() as group:
+
+                async def close() -> None:
+                    await started.wait()
+                    group.start_soon(run.close)
+                    await anyio.wait_all_tasks_blocked()
+                    go_on.set()
+
+                group.start_soon(close)
+                with pytest.raises(RunCancelledError):
+                    await record(run)
+    assert opened[0].returncode is not None
+    assert await gone([int(one) for one in mark.read_text().split()])

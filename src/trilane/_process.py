@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ._backend import current_backend
 from .context import ProcessResult
 
 if TYPE_CHECKING:
@@ -60,18 +61,22 @@ async def run_process(
 
     if isinstance(argv, str) or not argv:
         raise ValueError("run_process takes a list of program and arguments, not a shell command line")
-    process = await anyio.open_process(
-        list(argv),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=cwd,
-        env=None if env is None else {**os.environ, **env},
-        start_new_session=sys.platform != "win32",
+    process, cancelled = await _open_through_cancels(
+        lambda: anyio.open_process(
+            list(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=None if env is None else {**os.environ, **env},
+            start_new_session=sys.platform != "win32",
+        )
     )
     out, err = _Collector(max_output_bytes), _Collector(max_output_bytes)
     timed_out = False
     try:
+        if cancelled is not None:
+            raise cancelled
         with anyio.move_on_after(timeout) as scope:
             await _communicate(process, input, out, err, on_line)
             await process.wait()
@@ -85,6 +90,35 @@ async def run_process(
         timed_out=timed_out,
         cut_bytes=out.cut + err.cut,
     )
+
+
+async def _open_through_cancels(
+    open_process: Callable[[], Coroutine[Any, Any, Process]],
+) -> tuple[Process, BaseException | None]:
+    """The process, whatever is cancelled meanwhile, and the cancel that arrived, if one did.
+
+    asyncio kills a program whose start is cancelled, and not what that has started by then; so let it start, and then
+    kill the whole group.
+    """
+    import anyio
+
+    cancelled: BaseException | None = None
+    with anyio.CancelScope(shield=True):
+        if current_backend() == "trio":
+            process = await open_process()
+        else:
+            import asyncio
+
+            opening = asyncio.ensure_future(open_process())
+            while not opening.done():
+                try:
+                    await asyncio.wait({opening})
+                except asyncio.CancelledError as error:
+                    cancelled = error
+            if cancelled is not None and opening.exception() is not None:
+                raise cancelled
+            process = opening.result()
+    return process, cancelled
 
 
 async def _communicate(
