@@ -182,7 +182,7 @@ async def connect(port: int, count: int, frame_seconds: float = 0.0) -> list[Pee
     peers: list[Peer] = []
     for _ in range(count):
         _, peer = await loop.create_connection(lambda: Peer(frame_seconds), "127.0.0.1", port)
-        await peer.ready
+        await asyncio.wait_for(peer.ready, 30)
         peers.append(peer)
     return peers
 
@@ -197,7 +197,7 @@ async def carry(load: Load, port: int, pid: int, seconds: float) -> None:
         peer.send({"type": "start", "text": str(deltas)})
         await asyncio.sleep(1 / PER_SECOND / 10)
     for peer in peers:
-        status = await asyncio.wait_for(peer.over, seconds * 5 + 30)
+        status = await asyncio.wait_for(peer.over, seconds * 10 + 60)
         if status != "completed":
             peer.wrong.append(f"a run was {status}")
         if len(peer.latencies) != deltas:
