@@ -202,3 +202,20 @@ class TestInAnyioTests:
             import trio.lowlevel
 
             assert trio.lowlevel.in_trio_task()
+
+
+def test_a_loop_that_waits_for_a_thread_that_wakes_nobody_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trilane.testing import clock
+
+    monkeypatch.setattr(clock, "STUCK_SECONDS", 0.05)
+    gate = threading.Event()
+    threading.Thread(target=gate.wait, daemon=True).start()
+
+    async def main() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    try:
+        with pytest.raises(RuntimeError, match="nothing can happen any more"):
+            run_virtual(main)
+    finally:
+        gate.set()

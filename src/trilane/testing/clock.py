@@ -28,6 +28,7 @@ _NOTHING = (
     "wake one"
 )
 HELD_SECONDS = 0.001  # between two looks at whether time is still held
+STUCK_SECONDS = 60.0  # real: after so long without a timer, whatever else is at work is not going to wake a task
 
 #: Real seconds that threads, sockets and pipes get before each jump, unless told otherwise.
 REAL_SECONDS = 0.02
@@ -135,8 +136,10 @@ class _VirtualSelector(selectors.DefaultSelector):
             return ready
         if timeout is None:
             if outside or len(self._threads) > 1:
-                return super().select(None)
-            raise RuntimeError(_NOTHING)
+                ready = super().select(STUCK_SECONDS)
+            if not ready:
+                raise RuntimeError(_NOTHING)
+            return ready
         if outside:
             ready = super().select(self._real_seconds)
         if not ready:
