@@ -43,6 +43,7 @@ __all__ = ["replay_session"]
 
 #: Limits that decide the same way each time; those of time do not.
 _COUNTED = ("turns", "tool_calls", "input_tokens", "output_tokens", "cost", "answer_retries", "empty_replies")
+_UNANSWERED = ("nobody can answer", "nobody can run it", "nobody is there to run it")
 _NEVER_CAME = ("interrupted", "still_running", "not_started")
 
 
@@ -281,7 +282,7 @@ def _is_unanswered(result: ToolResult) -> bool:
     """True if a call was refused because there was nobody to ask."""
     if result.outcome not in ("denied", "error") or not isinstance(result.content, str):
         return False
-    return "nobody can answer" in result.content or "nobody can run it" in result.content
+    return any(text in result.content for text in _UNANSWERED)
 
 
 def _error(reply: Mapping[str, Any], model: str) -> Exception:
