@@ -206,7 +206,9 @@ class Wire:
 
 @pytest.fixture
 def expect(chromium: Any) -> Any:
-    return importlib.import_module("playwright.sync_api").expect
+    found = importlib.import_module("playwright.sync_api").expect
+    found.set_options(timeout=20_000)  # for what should take milliseconds, on a machine that does other things too
+    return found
 
 
 @pytest.fixture

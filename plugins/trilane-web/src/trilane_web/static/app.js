@@ -169,9 +169,8 @@ async function fork(messageId) {
 /** Ask again what `message` asked, in a new session that holds what was said before it. The old one stays as it is. */
 async function retry(message) {
   try {
-    const { messages } = await api("GET", `sessions/${encodeURIComponent(state.session)}`);
+    const messages = await storedWith(message);
     const at = messages.findIndex((one) => one.id === message.id);
-    if (at < 0) throw new Error("This is not stored yet; retry when the run has ended.");
     const text = message.parts.filter((part) => part.kind === "text").map((part) => part.text).join("\n");
     const before = messages[at - 1];
     const made = before && (await api("POST", `sessions/${encodeURIComponent(state.session)}/fork`, { at_message: before.id }));
@@ -180,6 +179,16 @@ async function retry(message) {
   } catch (error) {
     complain(error);
   }
+}
+
+/** The stored messages of the session, `message` among them: the last ones come when the server has put its run away. */
+async function storedWith(message) {
+  for (let tries = 0; tries < 50; tries += 1) {
+    const { messages } = await api("GET", `sessions/${encodeURIComponent(state.session)}`);
+    if (messages.some((one) => one.id === message.id)) return messages;
+    await new Promise((resume) => setTimeout(resume, 100));
+  }
+  throw new Error("This is not stored, so it cannot be asked again.");
 }
 
 // ---- runs ---------------------------------------------------------------------------------------------------------------
