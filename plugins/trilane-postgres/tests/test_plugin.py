@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -109,10 +110,17 @@ def test_the_command_line_takes_a_url(dsn: str, tmp_path: Path) -> None:
     extra = "trilane[cli]"
     if find_spec("typer") is None:
         pytest.skip(f"not installed: {extra}")
-    command = [sys.executable, "-m", "trilane", "sessions", "list", "--store", dsn]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "no session is stored yet\n"
+
+    def trilane(*words: str, **environment: str) -> str:
+        command = [sys.executable, "-m", "trilane", *words]
+        env = {**os.environ, **environment}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert trilane("sessions", "list", "--store", dsn) == "no session is stored yet\n"
+    assert "What I can do here" in trilane("run", "What can you do?", "--session", "help", TRILANE_STORE=dsn)
+    assert "What can you do?" in trilane("sessions", "show", "help", TRILANE_STORE=dsn)
 
 
 @pytest.mark.parametrize("page", ["plugins/trilane-postgres/README.md", "docs/how-to/keep-sessions-in-postgresql.md"])

@@ -7,7 +7,6 @@ the programs of a server, such as those of Debian's package `postgresql`; nothin
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -19,7 +18,10 @@ from collections import deque
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    import pwd
 
 __all__ = ["TemporaryServer", "find_programs", "main"]
 
@@ -158,8 +160,10 @@ def _memory() -> str | None:
 
 def _unprivileged() -> pwd.struct_passwd | None:
     """Who runs the server; None for whoever runs this."""
-    if os.geteuid() != 0:
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return None
+    import pwd
+
     for name in _USERS:
         try:
             return pwd.getpwnam(name)
