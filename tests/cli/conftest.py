@@ -31,6 +31,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the sessions of `trilane` are, which is run in an empty folder."""
     path = tmp_path / "sessions.sqlite3"
     monkeypatch.setenv("TRILANE_SESSIONS", str(path))
+    monkeypatch.setenv("TRILANE_SQLITE_SYNCHRONOUS", "normal")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
