@@ -176,7 +176,9 @@ def _run_within(loop: Any, me: Any, context: Any, step: Callable[..., Any], *arg
     except (KeyboardInterrupt, SystemExit) as error:
         # It ends the loop, as it would have done from there, before anybody else has a turn.
         loop.call_soon(_raise, error)
-        loop._ready.rotate()
+        ready = getattr(loop, "_ready", None)
+        if ready is not None:
+            ready.rotate()
     finally:
         _enter_task(loop, me)
 
