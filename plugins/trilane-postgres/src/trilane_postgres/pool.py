@@ -222,7 +222,7 @@ class Pool:
     def _persistently(self, line: _Line, job: PostgresJob[Any]) -> Any:
         """Again when the connection was lost, or when transactions were in each other's way."""
         driver = load_driver()
-        deadline = time.monotonic() + self._reconnect_seconds
+        deadline = 0.0  # from the first loss on: what was asked may take its time
         wait = RETRY_SECONDS
         while True:
             try:
@@ -233,7 +233,8 @@ class Pool:
                 line.clean_up(error)
                 if line.connected and error.sqlstate not in _COLLISIONS:
                     raise
-                if job.dropped or not self._connected or time.monotonic() > deadline:
+                deadline = deadline or time.monotonic() + self._reconnect_seconds
+                if job.dropped or not self._connected or time.monotonic() >= deadline:
                     raise
             time.sleep(wait)
             wait = min(2 * wait, MOST_RETRY_SECONDS)
