@@ -6,7 +6,9 @@
 same deltas sent to a client, less that. Rounds are interleaved and the cheapest of each row is printed, because the
 machine drifts. The rows differ in how many messages the deltas travel in, which is what they cost:
 
-- `strict`: a message down and an acknowledgement up for every delta;
+- `busy`: 40 strict runs at once, so that the server always has work: a message down and an acknowledgement up for every
+  delta, and nothing else;
+- `strict`: the same with one run, so that the server waits for the client after every delta, and begins the next cold;
 - `paced`: under `windowed`, one delta each millisecond, so that nearly every one is a message, acknowledged;
 - `windowed` and `detached`: as fast as the model can, so that one message carries many;
 - `frames`: one delta each millisecond to a client that asked for 20 messages a second.
@@ -43,42 +45,36 @@ class Model:
         return ModelResponse(parts=(TextPart(text=TEXT * self.deltas),))
 
 
-#: Acknowledgement, seconds between deltas, seconds between messages.
-CASES: dict[str, tuple[str, float, float]] = {
-    "strict": ("strict", 0.0, 0.0),
-    "paced": ("windowed", 0.001, 0.0),
-    "frames": ("windowed", 0.001, 0.05),
-    "windowed": ("windowed", 0.0, 0.0),
-    "detached": ("detached", 0.0, 0.0),
+#: Acknowledgement, seconds between deltas, seconds between messages, runs at once.
+CASES: dict[str, tuple[str, float, float, int]] = {
+    "busy": ("strict", 0.0, 0.0, 40),
+    "strict": ("strict", 0.0, 0.0, 1),
+    "paced": ("windowed", 0.001, 0.0, 1),
+    "frames": ("windowed", 0.001, 0.05, 1),
+    "windowed": ("windowed", 0.0, 0.0, 1),
+    "detached": ("detached", 0.0, 0.0, 1),
 }
 
 
 async def client(port: int) -> None:
-    """Runs what is asked for on standard input and acknowledges each message; its own process."""
-    from websockets.asyncio.client import connect
+    """Starts what it is told to on standard input and acknowledges each message; its own process."""
+    from web_load import connect
 
     for line in sys.stdin:
-        policy, frame_seconds = json.loads(line)
-        async with connect(f"ws://127.0.0.1:{port}/ws", compression=None, ping_interval=None, max_size=None) as socket:
-            await socket.send(json.dumps({"type": "hello", "protocol": 1, "frame_seconds": frame_seconds}))
-            await socket.send(json.dumps({"type": "start", "text": "go", "acknowledgement": policy}))
-            over, frames = False, 0
-            while not over:
-                message = json.loads(await socket.recv())
-                if message["type"] != "events":
-                    continue
-                frames += 1
-                last = message["events"][-1]
-                over = last["type"] == "run_completed"
-                if policy != "detached":
-                    await socket.send(json.dumps({"type": "ack", "run": message["run"], "seq": last["seq"]}))
-        print(frames, flush=True)
+        policy, frame_seconds, runs = json.loads(line)
+        peers = await connect(port, runs, frame_seconds, acknowledges=policy != "detached")
+        for peer in peers:
+            peer.send({"type": "start", "text": "go", "acknowledgement": policy})
+        for peer in peers:
+            await peer.over
+            peer.transport.close()
+        print(sum(peer.frames for peer in peers), flush=True)
 
 
-async def through_a_socket(model: Model, ask: Any, policy: str, pace: float, frame_seconds: float) -> tuple[float, int]:
-    model.pace = pace
+async def through_a_socket(model: Model, ask: Any, case: tuple[str, float, float, int]) -> tuple[float, int]:
+    policy, model.pace, frame_seconds, runs = case
     start = time.process_time()
-    frames = await ask(policy, frame_seconds)
+    frames = await ask(policy, frame_seconds, runs)
     return time.process_time() - start, frames
 
 
@@ -108,28 +104,29 @@ async def measure(deltas: int, rounds: int) -> None:
     assert peer.stdout is not None
     stdin, stdout = peer.stdin, peer.stdout
 
-    async def ask(policy: str, frame_seconds: float) -> int:
-        stdin.write(json.dumps([policy, frame_seconds]).encode() + b"\n")
+    async def ask(policy: str, frame_seconds: float, runs: int) -> int:
+        stdin.write(json.dumps([policy, frame_seconds, runs]).encode() + b"\n")
         return int(await stdout.readline())
 
     model.deltas = 50
-    await ask("windowed", 0.0)  # imports, schemas
-    model.deltas = deltas
+    await ask("windowed", 0.0, 1)  # imports, schemas
     floors: dict[float, list[float]] = {}
     spent: dict[str, list[float]] = {name: [] for name in CASES}
     frames: dict[str, int] = {}
     for _ in range(rounds):
-        for pace in sorted({pace for _, pace, _ in CASES.values()}):
+        model.deltas = deltas
+        for pace in sorted({pace for _, pace, _, _ in CASES.values()}):
             floors.setdefault(pace, []).append(await in_process(agent, model, pace))
-        for name, (policy, pace, frame_seconds) in CASES.items():
-            cpu, frames[name] = await through_a_socket(model, ask, policy, pace, frame_seconds)
+        for name, case in CASES.items():
+            model.deltas = deltas // case[3]
+            cpu, frames[name] = await through_a_socket(model, ask, case)
             spent[name].append(cpu)
     stdin.close()
     await peer.wait()
     server.should_exit = True
     await serving
     print(f"{'us of CPU per delta':20} {'floor':>8} {'with web':>9} {'added':>8} {'messages':>9}")
-    for name, (_, pace, _) in CASES.items():
+    for name, (_, pace, _, _) in CASES.items():
         floor, whole = (min(times) / deltas * 1e6 for times in (floors[pace], spent[name]))
         print(f"{name:20} {floor:8.1f} {whole:9.1f} {whole - floor:8.1f} {frames[name]:9}")
 

@@ -76,8 +76,9 @@ async def serve() -> None:
 class Peer(asyncio.Protocol):
     """One client: greets, answers pings, acknowledges what it gets, and keeps count."""
 
-    def __init__(self, frame_seconds: float = 0.0) -> None:
+    def __init__(self, frame_seconds: float = 0.0, *, acknowledges: bool = True) -> None:
         self.frame_seconds = frame_seconds
+        self.acknowledges = acknowledges
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.latencies: list[float] = []
@@ -153,7 +154,8 @@ class Peer(asyncio.Protocol):
             self.next_seq = int(found) + 1
         run = _RUN.search(payload)
         assert run is not None
-        self.send({"type": "ack", "run": run[1].decode(), "seq": self.next_seq - 1})
+        if self.acknowledges:
+            self.send({"type": "ack", "run": run[1].decode(), "seq": self.next_seq - 1})
         if b'"type":"run_' in payload and b'"type":"run_started"' not in payload and not self.over.done():
             self.over.set_result("completed" if b'"type":"run_completed"' in payload else "not completed")
 
@@ -177,11 +179,13 @@ def of_process(pid: int) -> tuple[float, float]:
     return seconds, pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-async def connect(port: int, count: int, frame_seconds: float = 0.0) -> list[Peer]:
+async def connect(port: int, count: int, frame_seconds: float = 0.0, *, acknowledges: bool = True) -> list[Peer]:
     loop = asyncio.get_running_loop()
     peers: list[Peer] = []
     for _ in range(count):
-        _, peer = await loop.create_connection(lambda: Peer(frame_seconds), "127.0.0.1", port)
+        _, peer = await loop.create_connection(
+            lambda: Peer(frame_seconds, acknowledges=acknowledges), "127.0.0.1", port
+        )
         await asyncio.wait_for(peer.ready, 30)
         peers.append(peer)
     return peers
