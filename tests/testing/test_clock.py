@@ -99,6 +99,37 @@ def test_a_thread_that_hangs_does_not_stop_the_time(backend: Backend) -> None:
     assert run_virtual(main, backend=backend) is True
 
 
+@both
+def test_time_stands_while_it_is_held_and_goes_on_after(backend: Backend) -> None:
+    working = threading.Event()
+    looks = 0
+
+    def held() -> bool:
+        nonlocal looks
+        looks += 1
+        return working.is_set()
+
+    def work() -> None:
+        time.sleep(0.05)
+        working.clear()
+
+    async def main() -> tuple[float, int]:
+        working.set()
+        thread = threading.Thread(target=work)
+        thread.start()
+        await anyio.sleep(3600)
+        thread.join()
+        stood = looks
+        await anyio.sleep(3600)
+        return anyio.current_time(), stood
+
+    real = time.perf_counter()
+    now, stood = run_virtual(main, backend=backend, held=held)
+    assert now == pytest.approx(7200)
+    assert stood > 1, "the clock has asked again"
+    assert time.perf_counter() - real >= 0.05
+
+
 def test_wake_ups_from_threads_reach_a_loop_that_only_waits() -> None:
     async def main() -> str:
         loop = asyncio.get_running_loop()
