@@ -114,8 +114,8 @@ async def asking(ctx: ToolContext) -> str:
 
 @pytest.mark.parametrize(("waits", "most"), [(approved, 15_000), (asking, 20_000)])
 def test_sessions_that_wait_for_a_reply_are_small(waits: Any, most: int) -> None:
-    """A thousand of them; `benchmarks/waiting.py` has ten thousand. With each its reader and what is on its stream."""
-    sessions = 1000
+    """Some hundreds of them, each with its reader; `benchmarks/waiting.py` has ten thousand."""
+    sessions = 400
 
     def answer(request: Any, emit: Any) -> ModelResponse:
         return ModelResponse(parts=(ToolCallPart(call=call("act")), TextPart(text="")), stop_reason="tool_calls")

@@ -118,7 +118,7 @@ async def first_machine(case: str, talk: socket.socket, line: Line) -> dict[str,
     from trilane_web import WebLimits, WebSettings, app
     from trilane_web.serving import listen, make_server
 
-    limits = WebLimits(heartbeat_seconds=0.4 if case == "cut" else 20.0)
+    limits = WebLimits(heartbeat_seconds=0.2 if case == "cut" else 20.0)
     web = app(Agent(FunctionModel(speak)), token=TOKEN, settings=WebSettings(window_events=20, limits=limits))
     listener = listen("0.0.0.0", 0, protected=True)  # nobody but the other machine can reach it
     server = make_server(web)
@@ -130,7 +130,6 @@ async def first_machine(case: str, talk: socket.socket, line: Line) -> dict[str,
     report: dict[str, Any] = {}
     report.update(json.loads(await reader.readline()))
     line.loss = 1.0 if case == "cut" else 0.5
-    report["near"] = await undisturbed(port)
     if case == "cut":
         (live,) = web.runs.running()
         while live.driver is not None:  # noqa: ASYNC110  (what is waited for offers no event)
@@ -139,7 +138,8 @@ async def first_machine(case: str, talk: socket.socket, line: Line) -> dict[str,
         report["near"] = await undisturbed(port)
         report["still_paused_at"] = live.journal.last
     else:
-        await asyncio.sleep(1.5)  # real time: what TCP makes of the loss takes some
+        report["near"] = await undisturbed(port)
+        await asyncio.sleep(1.0)  # real time: what TCP makes of the loss takes some
     line.loss = 0.0
     report.update(json.loads(await reader.readline()))
     report["lost"] = line.lost
