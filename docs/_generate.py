@@ -304,7 +304,7 @@ def llms_text() -> str:
 def _about(page: Path) -> str:
     """The first sentence of a page."""
     paragraphs = page.read_text(encoding="utf-8").split("\n\n")
-    first = next(text for text in paragraphs[1:] if re.match(r"[A-Z`*\[]", text))
+    first = next(text for text in paragraphs[1:] if re.match(r"(?!```)[A-Z`*\[]", text))
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
     return re.split(r"(?<=[.:?]) (?=[A-Z`])", plain)[0].rstrip(":")
 
