@@ -152,6 +152,17 @@ class StoredRun:
         return found
 
     @property
+    def asides(self) -> dict[str, list[StoredReply]]:
+        """What models answered that plugins called beside the turns, in order, by plugin."""
+        found: dict[str, list[StoredReply]] = {}
+        for entry in self.entries:
+            if entry[0] == "aside":
+                error = entry[2] if "error" in entry[2] else None
+                reply = StoredReply(ModelResponse.from_json(json.dumps(entry[2])), True, error)
+                found.setdefault(entry[1], []).append(reply)
+        return found
+
+    @property
     def compactions(self) -> list[tuple[int, ViewReplaced]]:
         """The compactions: how many records that are compared came before, and what replaced the view."""
         replaced = iter([one for one in self.records if one.kind == "view_replaced"])

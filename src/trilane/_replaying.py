@@ -17,7 +17,7 @@ from ._backend import new_waiter
 from ._comparing import StoredReply, StoredRun, compare_runs, same_id, stored_runs
 from ._questions import QuestionDesk
 from ._run import RunStream
-from ._tape import HISTORY, RecordingCore, RecordingDispatcher
+from ._tape import HISTORY, RecordingCore, RecordingDispatcher, is_of_turn
 from .config import Limits
 from .decisions import CompactedHistory, RetryModel
 from .errors import ModelError, NoAnswererError, SessionError, ToolError
@@ -105,7 +105,8 @@ async def _replay(
     setup.desk = QuestionDesk()
     setup.breaker = _breaker(run, setup)
     setup.history = script.history or None
-    setup.model = _ReplayedModel(script)
+    model = setup.model = _ReplayedModel(script)
+    setup.resolve = lambda name: model
     setup.answer = script.answer if script.is_answered else None
     setup.queues = None
     setup.core_type = partial(_ReplayCore, script)
@@ -150,6 +151,7 @@ class _Script:
         self.history = messages[:count]
         self.request = _request(run, messages[count:])
         self._answers = _answers(run)
+        self._asides = run.asides
         self._stuck: set[str] = set()  # ids of calls that got no further
         self._compactions = run.compactions
         denied = any(_is_unanswered(result) for result in self._results.values())
@@ -183,6 +185,17 @@ class _Script:
             self.stop()
             raise ModelError("the model answered no more in the stored run", model=self.model)
         return reply
+
+    def aside(self, asker: str) -> StoredReply:
+        """What a model answers to a plugin.
+
+        Raises:
+            ModelError: it was not asked in the stored run, or that is not known.
+        """
+        replies = self._asides.get(asker)
+        if not replies:
+            raise ModelError("a replay asks no model, and the stored run has no answer to this", model=self.model)
+        return replies.pop(0)
 
     async def result(self, tool: Tool, context: ToolContext[Any]) -> ToolResult:
         """What a tool returns.
@@ -306,7 +319,9 @@ class _ReplayedModel:
         self.name = script.model
 
     async def call(self, request: ModelRequest, emit: Emit) -> ModelResponse:
-        reply = self._script.reply()
+        core = self._script.core
+        assert core is not None
+        reply = self._script.reply() if is_of_turn(core, emit) else self._script.aside(core.asker() or "")
         if reply.was_streamed:
             for delta in _deltas(reply.response.parts or ()):
                 await emit(delta)

@@ -5,13 +5,15 @@ what it said before plugins changed that, what callers were shown. Other runs pa
 history already is referred to, not repeated. Replaying and comparing is in `_replaying.py` and `replay.py`.
 
 The entries, by their first item: `start` (how the run began), `hook`, `change` (a plugin changed a value), `request`
-(fields that differ from the request before), `reply` (of the model itself), `record` (something entered the history),
-`event` (shown to the caller), `heard` (steering and follow-ups), `stop` (from here on the run was being ended).
+(fields that differ from the request before), `reply` (of the model itself), `aside` (of a model that a plugin called),
+`record` (something entered the history), `event` (shown to the caller), `heard` (steering and follow-ups), `stop` (from
+here on the run was being ended).
 """
 
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from .plugins import HookImplementation
     from .stores import SessionRecord
 
-__all__ = ["HISTORY", "RecordingCore", "RecordingDispatcher", "without_id"]
+__all__ = ["HISTORY", "RecordingCore", "RecordingDispatcher", "is_of_turn", "without_id"]
 
 #: Records that are part of what is compared; the others follow from them.
 HISTORY = frozenset({"message", "call_finished", "message_hidden", "view_replaced", "run_ended"})
@@ -57,7 +59,10 @@ class RecordingCore(Core):
     def __init__(self, setup: RunSetup, owner: TaskOwner, queue: AgentEventQueue[Event]) -> None:
         super().__init__(setup, owner, queue)
         self.dispatcher = self.dispatcher_class(self)
-        setup.model = _RecordingModel(setup.model, self)
+        core: RecordingCore = weakref.proxy(self)  # it holds its setup
+        resolve = setup.resolve
+        setup.model = _RecordingModel(setup.model, core)
+        setup.resolve = lambda model: _RecordingModel(resolve(model), core)
         self.position = 0  # how many entries that are compared were made
         self._entries: list[Any] = []
         self._start: dict[str, Any] | None = None  # until it is written
@@ -79,6 +84,12 @@ class RecordingCore(Core):
         if clock is None or clock is self.clock or self.batch is None:
             return ""
         return next((run.call.id for run in self.batch.runs if run.clock is clock), "")
+
+    def asker(self) -> str | None:
+        """The plugin that calls a model beside the turns; None for one whose calls do not come again in a replay."""
+        clock = current_clock.get(None)
+        plugin = "" if clock is None else clock.plugin
+        return None if self.compacting or (not plugin and self.track()) else plugin
 
     # ---- what is looked at -------------------------------------------------------------------------------------------
 
@@ -342,10 +353,8 @@ class _RecordingModel:
     """A model whose requests and replies are noted."""
 
     def __init__(self, model: Model, core: RecordingCore) -> None:
-        import weakref
-
         self._model = model
-        self._core: RecordingCore = weakref.proxy(core)
+        self._core = core
         self.name = model.name
 
     def __getattr__(self, name: str) -> Any:
@@ -353,8 +362,8 @@ class _RecordingModel:
         return getattr(self._model, name)
 
     async def call(self, request: ModelRequest, emit: Emit) -> ModelResponse:
-        if self._core.state.phase is not AgentPhase.GENERATING:  # a plugin that compacts asks it something of its own
-            return await self._model.call(request, emit)
+        if not is_of_turn(self._core, emit):
+            return await self._aside(request, emit)
         self._core.note_request(request)
         try:
             response = await self._model.call(request, emit)
@@ -365,10 +374,31 @@ class _RecordingModel:
             self._core.note_reply(response)
         return response
 
+    async def _aside(self, request: ModelRequest, emit: Emit) -> ModelResponse:
+        """A plugin asks the model something of its own."""
+        asker = self._core.asker()
+        if asker is None:
+            return await self._model.call(request, emit)
+        try:
+            response = await self._model.call(request, emit)
+        except Exception as error:
+            self._core.note("aside", asker, {"error": type(error).__name__, "text": str(error)})
+            raise
+        if hasattr(response, "parts"):
+            taken = getattr(emit, "__self__", None)
+            whole = response.replace(parts=taken.parts()) if response.parts is None and taken is not None else response
+            self._core.note("aside", asker, _json(whole))
+        return response
+
 
 # ---- entries ---------------------------------------------------------------------------------------------------------
 
 _NOTHING = object()
+
+
+def is_of_turn(core: Core, emit: Any) -> bool:
+    """True for the model call of a turn; a plugin's own has an `emit` of its own."""
+    return core.assembly is not None and getattr(emit, "__self__", None) is core.assembly
 
 
 def without_id(message: Any) -> Any:

@@ -17,7 +17,7 @@ from trilane.models import ModelRequest, ModelResponse
 from trilane.replay import Difference, Replay
 from trilane.sessions import fork_session
 from trilane.stores import SessionView, record_from_json
-from trilane.testing import ScriptedModel, Step, call
+from trilane.testing import FunctionModel, ScriptedModel, Step, call
 
 pytestmark = pytest.mark.anyio
 
@@ -206,6 +206,41 @@ async def test_errors_retries_answers_sent_back_and_compactions() -> None:
     bare.append_now("s", [one for one in (await store.load("s")).records if one.kind != "run_tape"], expected_version=0)
     calm = named("calm", on_compact=lambda self, run: None, on_answer=lambda self, run, message, output: None)
     assert first(await replay(bare, plugins=[calm])).aspect == "messages"
+
+
+async def test_models_that_plugins_call_answer_again() -> None:
+    def plugin(name: str) -> Any:
+        async def before_turn(self: Any, run: Any, turn: int) -> None:
+            request = ModelRequest(messages=(UserMessage(id="q", parts=(TextPart(text="What?"),)),))
+            try:
+                answer = await run.call_model(request, model=FunctionModel(ask) if turn == 2 else None)
+            except ModelError as error:
+                run.stash["aside"] = str(error)
+            else:
+                run.stash["aside"] = "".join(part.text for part in answer.parts)
+
+        async def on_model_request(self: Any, run: Any, request: Any) -> Any:
+            return request.with_context(run.stash["aside"])
+
+        return named(name, before_turn=before_turn, on_model_request=on_model_request)
+
+    def ask(request: ModelRequest, emit: Any) -> str:
+        ran.append("another model")
+        raise ModelError("it is asleep", model="another")
+
+    async def think(context: ToolContext[Any]) -> str:
+        request = ModelRequest(messages=(UserMessage(id="q", parts=(TextPart(text="And?"),)),))
+        answer = await context.call_model(request)
+        return str(answer.parts)
+
+    tools = [Tool.from_function(think, effect="read")]
+    script = ["An aside.", call("think"), "For the tool.", "Done."]
+    store = await recorded(script, tools=tools, plugins=[plugin("curious")])
+    found = await replay(store, tools=tools, plugins=[plugin("curious")])
+    assert found.difference is None
+    different = first(await replay(store, tools=tools, plugins=[plugin("new")], ignore=["hooks"]))
+    assert different.was == {"context": ["An aside."]}
+    assert different.now == {"context": ["a replay asks no model, and the stored run has no answer to this"]}
 
 
 async def test_a_failed_run_is_as_it_was() -> None:
