@@ -28,11 +28,14 @@ LEFT_SECONDS = 20.0  # that threads, files and processes on their way out get; r
 
 _GRANDCHILD = (
     "import os, sys, time\n"
-    "with open(sys.argv[1] + '.new', 'w') as file: file.write(f'{os.getppid()} {os.getpid()}')\n"
+    "with open(sys.argv[1] + '.new', 'w') as file: file.write(f'{sys.argv[2]} {os.getpid()}')\n"
     "os.rename(sys.argv[1] + '.new', sys.argv[1])\n"
     "time.sleep(3600)"
 )
-_CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', sys.argv[2], sys.argv[1]])"
+_CHILD = (
+    "import os, subprocess, sys\n"
+    "subprocess.run([sys.executable, '-S', '-c', sys.argv[2], sys.argv[1], str(os.getpid())])"
+)
 
 
 class Program:
