@@ -313,8 +313,8 @@ class HookSpecs:
     def after_tool(self, run: RunContext[Any], call: ToolCall, result: ToolResult) -> MaybeAwaitable[ToolResult | None]:
         """A tool has returned and its result is committed.
 
-        When: In RUNNING_TOOL, for each call that `before_tool` was called for, unless the run is cancelled before. If it
-            was stopped after `before_tool` and before the tool began, `result.outcome` is `not_started`.
+        When: In RUNNING_TOOL, for each call that `before_tool` was called for, unless the run is cancelled before. If
+            it was stopped after `before_tool` and before the tool began, `result.outcome` is `not_started`.
         Arguments:
             run: The run.
             call: The call.
