@@ -278,7 +278,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "preset-table": _providers.preset_table,
     "ahead-table": _measured.ahead_table,
     "channel-table": _measured.channel_table,
-    "benchmark-versions": _measured.benchmark_versions,
     "benchmark-results": _measured.benchmark_results,
 }
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ahead_table", "benchmark_results", "benchmark_versions", "channel_table"]
+__all__ = ["ahead_table", "benchmark_results", "channel_table"]
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 _CHANNELS = {
@@ -46,17 +46,6 @@ def channel_table() -> str:
         row = found["cpu_us"][case]
         lines.append(f"| {meaning} | {row['asyncio']} | {row['trio']} |")
     return "\n".join([*lines, "", f"*Measured {found['when']}, Python {found['python']}.*"]) + "\n"
-
-
-def benchmark_versions() -> str:
-    """What was compared: every peer with its version and size."""
-    found = _read("results.json")
-    lines = ["| peer | version | distributions that it installs | MB on disk |", "| --- | --- | --- | --- |"]
-    for peer in found["peers"]:
-        venv = found["venvs"].get(peer, {})
-        version = venv.get("version") or "none"
-        lines.append(f"| `{peer}` | {version} | {venv.get('dists', 0)} | {venv.get('venv_mb', 0):.0f} |")
-    return "\n".join(lines) + "\n"
 
 
 def benchmark_results() -> str:
