@@ -202,6 +202,29 @@ async def test_retries_end_with_the_last_error() -> None:
     assert retrier.errors == ["ConnectionError"] * 3
 
 
+async def test_retries_without_a_pause_let_others_run() -> None:
+    class Broken:
+        name = "broken"
+
+        async def call(self, request: Any, emit: Any) -> ModelResponse:
+            raise ConnectionError("gone")
+
+    retrier, turns = Retrier(times=10_000), 0
+    async with anyio.create_task_group() as tasks:
+
+        async def stop_it() -> None:
+            nonlocal turns
+            while turns < 20:
+                turns += 1
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(stop_it)
+        await Agent(Broken(), plugins=[retrier]).run("Go")
+    assert turns == 20
+    assert 0 < len(retrier.errors) < 1000
+
+
 async def test_limits_are_not_retried() -> None:
     retrier = Retrier()
     await streamed(ScriptedModel(RunLimitError("spent")), retrier, catch=RunLimitError)

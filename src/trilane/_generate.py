@@ -202,10 +202,10 @@ async def _ask_plugins(core: Core, request: ModelRequest, error: Exception) -> R
 
 
 async def _pause(core: Core, seconds: float) -> None:
-    """Wait before another attempt; a stop ends the wait."""
+    """Wait before another attempt, for one turn of the event loop at least; a stop ends the wait."""
     until = core.timers.now() + max(0.0, seconds)
     await core.show()
-    while core.timers.now() < until:
+    while True:
         core.check()
         waiter = new_waiter()
         core.waiters.append(waiter)
@@ -216,6 +216,8 @@ async def _pause(core: Core, seconds: float) -> None:
             timer.cancel()
             if waiter in core.waiters:
                 core.waiters.remove(waiter)
+        if core.timers.now() >= until:
+            return
 
 
 def _not_a_response(implementation: Any, value: object) -> PluginError:
