@@ -53,9 +53,11 @@ def main() -> None:
     parser.add_argument("--date", default=time.strftime("%Y-%m-%d"), help="of the run")
     parser.add_argument("--report", action="store_true", help="only write interruptions.md from interruptions.json")
     options = parser.parse_args()
+    row = None if options.report else measured(options)
+    # Read only now: another framework may have been measured at the same time.
     rows: dict[str, Any] = json.loads(ROWS.read_text(encoding="utf-8")) if ROWS.exists() else {}
-    if not options.report:
-        rows[options.distribution] = measured(options)
+    if row is not None:
+        rows[options.distribution] = row
         ROWS.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     TABLE.write_text("\n".join(table(rows)) + "\n", encoding="utf-8")
     print(TABLE.read_text(encoding="utf-8"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from trilane import hookimpl
 from trilane.messages import AssistantMessage, Message, TextPart, ToolCallPart, ToolMessage, ToolResult, UserMessage
 from trilane.testing.faults import (
     FAULTS,
@@ -18,6 +19,7 @@ from trilane.testing.faults import (
     Case,
     Evidence,
     Injected,
+    Play,
     Scenario,
     Stage,
     all_cases,
@@ -294,3 +296,24 @@ def test_the_sample_ends_in_time_with_one_summary_line_last(
     assert lines[0] == "seed 0"
     assert lines[-2].startswith("stopped after ")
     assert re.fullmatch(r"trilane: \d+ cases of \d+ scenarios in \d+\.\d s, 0 violations in 0 cases", lines[-1])
+
+
+def test_the_author_of_a_plugin_breaks_runs_that_have_it() -> None:
+    turns: list[int] = []
+
+    class Counts:
+        name = "counts"
+
+        @hookimpl
+        async def before_turn(self, run: Any, turn: int) -> None:
+            turns.append(turn)
+
+    def parts(_stage: Stage) -> Play:
+        return Play(script=["An answer."], plugins=[Counts()])
+
+    mine, adapter = Scenario("mine", parts), TrilaneAdapter()
+    cases = all_cases(mine, adapter, faults=["cancel_once", "hang_cancel"], backends=["asyncio"])
+    report = run_cases(cases, adapter, scenarios={"mine": mine})
+    assert report.cases > 20
+    assert report.failures == []
+    assert len(turns) > report.cases

@@ -9,7 +9,7 @@ import gc
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .adapter import Adapter
@@ -165,12 +165,31 @@ def run_cases(
     cases: Iterable[Case],
     adapter: Adapter,
     *,
+    scenarios: Mapping[str, Scenario] | None = None,
     on_failure: Callable[[Failure], None] = lambda _failure: None,
     enough: Callable[[Report], bool] = lambda _report: False,
 ) -> Report:
-    """Play cases and check them, until none is left or `enough` says so."""
+    """Play cases and check them, until none is left or `enough` says so.
+
+    Args:
+        cases: What is played.
+        adapter: Whose runs are interrupted.
+        scenarios: The scenarios of the cases by name; without it, those that are there for all.
+        on_failure: Told of each case that violates something.
+        enough: Asked after each case.
+
+    Example:
+        ```python
+        def parts(_stage):
+            return Play(script=["An answer."], plugins=[MyPlugin()])
+
+        mine, adapter = Scenario("mine", parts), TrilaneAdapter()
+        report = run_cases(all_cases(mine, adapter), adapter, scenarios={"mine": mine})
+        assert report.failures == []
+        ```
+    """
     report = Report(adapter.name)
-    known = all_scenarios()
+    known = all_scenarios() if scenarios is None else scenarios
     logger = logging.getLogger("trilane")
     before, logger.disabled = logger.disabled, True
     seen: set[tuple[str, str]] = set()

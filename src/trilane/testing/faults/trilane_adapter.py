@@ -334,8 +334,8 @@ class TrilaneSubject:
             asked = [record.question["id"] for record in page.records if record.kind == "question"]
             closed = {record.question_id for record in page.records if record.kind == "question_closed"}
             evidence.stored_questions = [one for one in asked if one not in closed]
-        names = [getattr(plugin, "name", "") for plugin in self.parts.plugins] or ["closer"]
-        evidence.plugins = tuple(name for name in names if name)
+        counting = [plugin.name for plugin in self.parts.plugins if isinstance(plugin, Closer)]
+        evidence.plugins = tuple(counting if self.parts.plugins else ["closer"])
         await self._run_again(evidence)
         if self.parts.store == "slow" and self.store.held:
             evidence.alive += ("the lease of the session is still held",)
