@@ -141,6 +141,8 @@ def test_order_of_a_hook_that_nobody_has(command: Command) -> None:
         ("x = 1", "trilane", "implements no hook"),
         (GOOD, "trilane<0.1", "asks for trilane<0.1"),
         (GOOD, "pluggy>=99", "asks for pluggy>=99"),
+        (GOOD, "trilane[cli]<0.1", "asks for trilane<0.1"),
+        (GOOD, "trilane<0.1 ; python_version >= '3.11'", "asks for trilane<0.1"),
         (GOOD.replace("@hookimpl\n", "@hookimpl(before='nobody-has-this')\n"), "trilane", "nobody-has-this"),
     ],
     ids=lambda value: value if len(value) < 40 and "\n" not in value else "code",
@@ -163,6 +165,11 @@ def test_doctor_shows_what_is_shadowed(install: Install, command: Command) -> No
     assert status == 1
     assert "acme-first 1.0 is used" in output
     assert "acme-second 1.0" in output
+
+
+def test_doctor_asks_nothing_of_extras(install: Install, command: Command) -> None:
+    install("aa-good", GOOD, requires="trilane<0.1 ; extra == 'old'")
+    assert command("doctor")[0] == 0
 
 
 def test_doctor_is_content_with_a_good_plugin(install: Install, command: Command) -> None:
