@@ -24,8 +24,9 @@ HERE = Path(__file__).resolve().parent
 ROWS = HERE / "interruptions.json"
 TABLE = HERE / "interruptions.md"
 
-#: What a scenario may need: what is asked of every framework, and that a stream may be read without closing it.
-COMMON = {"runtime"}
+#: What a scenario may need: that a tool, a model and a run can be given time limits, and that a stream may be read
+#: without closing it.
+COMMON = {"limits", "runtime"}
 #: Violations after which the session, the caller or the process is the worse for it.
 UNUSABLE = (
     "returns_in_time",
@@ -67,10 +68,13 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     """One row: cases and violations, by kind and by invariant."""
     adapter = load_adapter(options.adapter)
     labels: dict[tuple[str, str, int], str] = {}
+    chosen = [one for one in all_scenarios().values() if one.needs <= COMMON and _has(adapter, one.needs)]
+    undisturbed = run_cases((Case(one.name, "", 0, "asyncio") for one in chosen), adapter)
+    left_out = [failure.case.scenario for failure in undisturbed.failures]
 
     def cases() -> Iterator[Case]:
-        for scenario in all_scenarios().values():
-            if scenario.needs <= COMMON and all(adapter.features.get(need, False) for need in scenario.needs):
+        for scenario in chosen:
+            if scenario.name not in left_out:
                 labels.update(_labels(scenario.name, adapter))
                 # A bare stream is there to be dropped; whoever does anything else to it has been told to close it.
                 faults = ["drop"] if scenario.mode == "runtime" else []
@@ -101,9 +105,15 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         "python": platform.python_version(),
         "cases": report.cases,
         "failed": len(report.failures),
+        "scenarios": len(chosen) - len(left_out),
+        "left_out": left_out,
         "kinds": {kind: [played[kind], useless[kind], bad[kind]] for kind in kinds() if played[kind]},
         "rules": dict(rules),
     }
+
+
+def _has(adapter: Any, needs: frozenset[str]) -> bool:
+    return all(adapter.features.get(need, False) for need in needs)
 
 
 def _labels(name: str, adapter: Any) -> dict[tuple[str, str, int], str]:
@@ -134,6 +144,15 @@ def table(rows: dict[str, Any]) -> Iterator[str]:
         yield (
             f"| {name} | {row['version']} | {row['date']} | {row['python']} | {row['cases']} | {share} | "
             f"{usable} of {len(tried)} | {right} of {len(tried)} |"
+        )
+    yield ""
+    for name in names:
+        left_out = ", ".join(f"`{one}`" for one in rows[name]["left_out"])
+        said = f"{name}: {rows[name]['scenarios']} scenarios"
+        yield (
+            f"- {said}; left out, because a rule is violated without any interruption: {left_out}"
+            if left_out
+            else f"- {said}"
         )
     yield ""
     yield "Cases that violate a rule:"
