@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import re
 import shlex
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import typer
 
+from trilane import Agent
 from trilane.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,6 +126,18 @@ def _is_module(name: str) -> bool:
     from importlib.util import find_spec
 
     return find_spec(name) is not None
+
+
+def test_the_settings_of_an_agent_are_its_arguments() -> None:
+    page = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
+    section = page.partition("## Settings of an agent")[2].partition("\n## ")[0]
+    shown = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", section, re.MULTILINE))
+    takes = inspect.signature(Agent).parameters
+    assert {name: default for name, default in shown.items() if name not in takes} == {}
+    made = {name: "none" if takes[name].default == () else str(takes[name].default) for name in shown}
+    assert shown == made
+    plain = (bool, int, float)
+    assert {name for name, one in takes.items() if isinstance(one.default, plain)} <= set(shown), "add a row for it"
 
 
 def test_the_table_of_providers_is_of_the_suite_that_the_tests_run() -> None:
