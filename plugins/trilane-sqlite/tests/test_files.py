@@ -114,7 +114,7 @@ async def test_file_and_folder_are_for_their_owner_only(store: SqliteStore, path
 
 async def test_a_folder_is_explained(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    with pytest.raises(StoreError, match="is a folder. Give the path of a file that you may write"):
+    with pytest.raises(StoreError, match=r"is a folder\. Give the path of a file that you may write"):
         await store.load("s")
     store.close()
 
