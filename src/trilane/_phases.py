@@ -173,7 +173,12 @@ def _adopt_history(core: Core) -> None:
         return
     core.shared_view = core.view
     core.view = core.view.copy()
-    core.view.log = history.log
+    log = history.log
+    unanswered = core.view.unanswered
+    if unanswered is not None and (not log or log[-1].id != unanswered.id):
+        # A resumed run goes on with these calls: their results must come right behind them.
+        log = [*(message for message in log if message.id != unanswered.id), unanswered]
+    core.view.log = log
     history.edited = False
 
 

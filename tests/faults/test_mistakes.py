@@ -78,8 +78,8 @@ MISTAKES = {
         replace=(
             (
                 "channels/event_queue.py",
-                "        self._held = self._acknowledging\n        first",
-                "        self._held = self._acknowledging\n        self.acknowledge()\n        first",
+                "        self._held = self._acknowledging\n        item",
+                "        self._held = self._acknowledging\n        self.acknowledge()\n        item",
             ),
         ),
     ),

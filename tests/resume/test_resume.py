@@ -11,7 +11,7 @@ import pytest
 from trilane import Agent, Allow, ToolContext, hookimpl, tool
 from trilane.errors import SessionError
 from trilane.events import RunStarted, ToolCompleted, ToolStarted
-from trilane.messages import ToolCall
+from trilane.messages import TextPart, ToolCall, UserMessage
 from trilane.stores import CallStarted
 from trilane.testing import ScriptedModel, assert_history, call
 
@@ -96,6 +96,29 @@ async def test_a_run_that_failed_in_the_model_is_tried_again(make_store: Callabl
 
 
 # ---- cut off inside a tool ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("edit", ["append", "remove"])
+async def test_what_on_state_edits_comes_before_the_calls_that_wait_for_results(
+    make_store: Callable[[], Any], edit: str
+) -> None:
+    class Editor:
+        name = "editor"
+
+        @hookimpl
+        def on_state(self, run: Any) -> None:
+            if edit == "append":
+                run.history.append(UserMessage(id="note", parts=(TextPart(text="It is raining."),)))
+            else:
+                del run.history[-1]
+
+    began = anyio.Event()
+    work = endless(began, [], effect="read")
+    store = await cut_off(make_store, [call("work"), "Never."], [work], until=began)
+    _, run, model = await resumed(store, ["Done."], [work], plugins=[Editor()])
+    kinds = [message.kind for message in model.requests[0].messages]
+    assert kinds == (["user", "user"] if edit == "append" else ["user"]) + ["assistant", "tool"]
+    assert run.result.output == "Done."
 
 
 @pytest.mark.parametrize("effect", ["read", "idempotent"])
