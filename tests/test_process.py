@@ -254,7 +254,7 @@ async def test_r87_a_cancel_while_a_program_starts_kills_what_it_has_started_too
     async def slowly(*args: Any, **options: Any) -> anyio.abc.Process:
         opened.append(await real(*args, **options))
         while not mark.exists():  # noqa: ASYNC110  (another process makes it)
-            await anyio.sleep(0.01)
+            await anyio.sleep(0.01)  # real time: another process writes the file
         started.set()
         await go_on.wait()
         return opened[0]

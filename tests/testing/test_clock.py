@@ -110,7 +110,7 @@ def test_time_stands_while_it_is_held_and_goes_on_after(backend: Backend) -> Non
         return working.is_set()
 
     def work() -> None:
-        time.sleep(0.05)
+        time.sleep(0.05)  # real time: a thread that works while the virtual clock is held
         working.clear()
 
     async def main() -> tuple[float, int]:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import JsonValue
 
@@ -323,7 +324,11 @@ class Client:
             except InvalidStatus as error:
                 status = error.response.status_code
                 if status in (401, 403):
-                    return self._give_up(RequestRefused(f"the server refused: HTTP {status}", code="not_authenticated"))
+                    text = f"the server refused: HTTP {status}; its token, or the address {self._url}, is another one"
+                    return self._give_up(RequestRefused(text, code="not_authenticated"))
+                if 300 <= status < 500 and self.welcome is None:
+                    text = f"there is no Trilane server at {self._url}: HTTP {status}; give the address it prints"
+                    return self._give_up(RequestRefused(text, code="not_found"))
             except (OSError, WebSocketException, TimeoutError):
                 pass
             self._lost()
@@ -418,19 +423,20 @@ class Client:
 async def connect(
     url: str, *, token: str = "", client: str = "", lanes: bool = False, retry_seconds: float = 2.0
 ) -> AsyncIterator[Client]:
-    """A client of the server at `url`, for example `ws://127.0.0.1:8765/ws`.
+    """A client of the server at `url`, for example `http://127.0.0.1:8765/` or `ws://127.0.0.1:8765/ws`.
 
     Args:
-        url: Address of the server's WebSocket.
+        url: Address of the server's page, as `trilane serve` prints it, or of its WebSocket.
         token: What the server wants to be shown.
         client: A name that stays the same over restarts of this program, to drive its runs again; fresh without it.
         lanes: Ask for notifications.
         retry_seconds: Longest pause between two attempts to connect again.
 
     Raises:
-        RequestRefused: the server does not take this client.
+        RequestRefused: the server does not take this client, or there is no Trilane server at the address.
+        ValueError: `url` is no such address.
     """
-    made = Client(url, token=token, client=client, lanes=lanes, retry_seconds=retry_seconds)
+    made = Client(_websocket_of(url), token=token, client=client, lanes=lanes, retry_seconds=retry_seconds)
     made._task = asyncio.create_task(made._work())
     try:
         await made._ready.wait()
@@ -439,3 +445,14 @@ async def connect(
         yield made
     finally:
         await made._close()
+
+
+def _websocket_of(url: str) -> str:
+    parts = urlsplit(url)
+    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
+    if scheme not in ("ws", "wss") or not parts.netloc:
+        raise ValueError(f"{url!r} is no address of a server; give one such as http://127.0.0.1:8765/")
+    path = parts.path
+    if scheme != parts.scheme or path in ("", "/"):  # the page's: the WebSocket is beside it
+        path = path.rstrip("/").removesuffix("/ws") + "/ws"
+    return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
