@@ -41,7 +41,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         """Frames, or parts of them, have come."""
         self.read_paused = True  # so that the first message does not pause it; undone when the last one was taken
         super().data_received(data)
-        if self.queue.qsize() > READ_AHEAD:
+        if self.queue.qsize() > READ_AHEAD and not self.close_sent:
             self.transport.pause_reading()
 
     def send_receive_event_to_app(self) -> None:
