@@ -6,7 +6,7 @@
 same deltas sent to a client, less that. Rounds are interleaved and the cheapest of each row is printed, because the
 machine drifts. The rows differ in how many messages the deltas travel in, which is what they cost:
 
-- `busy`: 40 strict runs at once, so that the server always has work: a message down and an acknowledgement up for every
+- `busy`: 10 strict runs at once, so that the server always has work: a message down and an acknowledgement up for every
   delta, and nothing else;
 - `strict`: the same with one run, so that the server waits for the client after every delta, and begins the next cold;
 - `paced`: under `windowed`, one delta each millisecond, so that nearly every one is a message, acknowledged;
@@ -47,7 +47,7 @@ class Model:
 
 #: Acknowledgement, seconds between deltas, seconds between messages, runs at once.
 CASES: dict[str, tuple[str, float, float, int]] = {
-    "busy": ("strict", 0.0, 0.0, 40),
+    "busy": ("strict", 0.0, 0.0, 10),
     "strict": ("strict", 0.0, 0.0, 1),
     "paced": ("windowed", 0.001, 0.0, 1),
     "frames": ("windowed", 0.001, 0.05, 1),
