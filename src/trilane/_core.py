@@ -16,7 +16,7 @@ from ._backend import EventLoop, Waiter, running_event_loop
 from ._dispatch import Dispatcher, place_of
 from ._flush import write
 from ._publishing import publish
-from ._records import made_before, stamped
+from ._records import ListsOnDemand, made_before, stamped
 from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, current_clock, wait_shielded
 from .context import History, RunContext, Stash, ToolContext
 from .errors import PluginError, RunCancelledError
@@ -58,11 +58,12 @@ __all__ = ["Core"]
 
 logger = logging.getLogger("trilane")
 
+_NOTHING_USED = Usage()
 END_HOOKS_SHARE = 0.7  # of the grace time, for the hooks of a completed run that is left before they are done
 END_FLUSH_SHARE = 0.25  # of the grace time, for the write that is going on when a run is ended
 
 
-class Core:
+class Core(ListsOnDemand):
     """One run. Its parts are used by the modules of the run loop only."""
 
     # Slots, and lists where deques would do: a server holds thousands of runs, and an empty deque takes 600 bytes.
@@ -160,6 +161,18 @@ class Core:
         "withheld",
     )
 
+    # Lists that most runs never need: each is made when somebody first asks for it.
+    late_causes: list[BaseException]
+    stragglers: list[CallRun]  # calls answered while their function went on
+    end_waiters: list[Waiter]
+    flush_line: list[Waiter]
+    publishing_line: list[Waiter]
+    answer_tasks: list[TaskHandle]
+    hurried: list[Waiter]  # woken when `deadline` comes nearer
+    failures: list[HookFailure]
+    children: list[Core]
+    follow_ups: list[UserMessage]
+
     def __init__(self, setup: RunSetup, owner: TaskOwner, queue: AgentEventQueue[Event]) -> None:
         self.setup = setup
         self.run_id = new_id()
@@ -174,9 +187,8 @@ class Core:
         self.state = AgentState()
         self.turn = 0
         self.tools = setup.tools
-        self.children: list[Core] = []
         self.own_tool_calls = 0  # like `own_usage` with those of child runs
-        self.own_usage = Usage()
+        self.own_usage = _NOTHING_USED
         # history and store
         self.view = SessionView()
         self.shared_view: SessionView | None = None  # the store's own view, where a plugin edited the run's
@@ -186,7 +198,6 @@ class Core:
         self.loaded = False  # the session's records are known; before that nothing may be written
         self.store = setup.store
         self.flushing = False
-        self.flush_line: list[Waiter] = []
         self.append_now: Any = getattr(setup.store, "append_now", None)
         self.lease: Lease | None = None
         self.keeper: LeaseKeeper | None = None
@@ -200,11 +211,8 @@ class Core:
         self.silent = False  # nobody reads the stream: events are counted, not made
         self.notes: list[ExtensionEvent] = []
         self.publisher: Clock | None = None
-        self.publishing_line: list[Waiter] = []
         self.questions: dict[str, OpenQuestion] = {}
         self.steering: list[UserMessage] = []
-        self.follow_ups: list[UserMessage] = []
-        self.answer_tasks: list[TaskHandle] = []
         # control
         self.owner = owner
         self.timers = owner.timers
@@ -216,7 +224,6 @@ class Core:
         self.close_reason = ""  # why the owner cancelled the run
         self.suspended = False
         self.ending = False  # the task that ends the run has begun to
-        self.hurried: list[Waiter] = []  # woken when `deadline` comes nearer
         self.read_at = 0.0  # when its reader last came, where a runtime watches
         self.abandon_timer: Any = None
         self.finished = False
@@ -241,14 +248,10 @@ class Core:
         self.notes_for_model: list[str] = []
         self.status: Status | None = None
         self.cause: BaseException | None = None
-        self.late_causes: list[BaseException] = []
         self.lane_error: Exception | None = None  # what the consumer failed the stream with: the first counts
         self.strict_error: PluginError | None = None
-        self.failures: list[HookFailure] = []
         self.fatal: BaseException | None = None  # what a hook raised in the ending, and must reach the caller after it
-        self.stragglers: list[CallRun] = []  # calls answered while their function went on
         self.waiters: list[Waiter] = []  # woken on stop, steering and the end
-        self.end_waiters: list[Waiter] = []
         self.on_finish: list[Callable[[], None]] = []
         self._stash: Stash | None = None
         self._history: History | None = None
