@@ -65,8 +65,8 @@ def test_the_queues_are_drawn_live(served: Any, new_page: Any, expect: Any, ask:
     card.get_by_role("button", name="Approve").click()
     expect(calls.nth(2)).to_contain_text("book_seat(train=R14, seats=3)")
     expect(page.locator(".message.assistant").last).to_contain_text("3 seats booked in R14")
-    steps = page.locator("#steps li")
-    expect(steps.filter(has_text="put on input: result 3 seats booked in R14")).to_have_count(1)  # on a connection of its own
+    steps = page.locator("#steps li")  # drawn from a connection of their own
+    expect(steps.filter(has_text="put on input: result 3 seats booked in R14")).to_have_count(1)
     order = steps.all_inner_texts()
     out = order.index("put on events: call book_seat(train=R14, seats=3)")
     back = order.index("put on input: result 3 seats booked in R14")
