@@ -203,7 +203,7 @@ def report(data: dict[str, Any], page: Path) -> None:
     lines = [
         "# Results",
         "",
-        f"Taken {data['when']}, Python {data['python']}, {data['cores']} cores; other work ran on the same machine.",
+        f"Taken {data['when']}, Python {data['python']}, {data['cores']} cores.",
         "Each number is the median over repeats. `cpu` is the process's own CPU time: less noisy than wall time.",
         f"`x {REFERENCE}` is the ratio to `{REFERENCE}`, of the cpu figure or, where only that is given, of wall time.",
         "",
