@@ -19,6 +19,7 @@ import pytest
 from .test_tutorials import ROOT, Block, Terminal, _free_port, blocks_of, matches, typed
 
 PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+CURL, SERVER = "curl", "PostgreSQL"
 
 #: Page -> command, by its beginning -> why it is not typed here.
 ELSEWHERE = {
@@ -114,8 +115,8 @@ def test_replay_a_session(open_terminal: Callable[[], Terminal], tmp_path: Path)
 
 
 def test_serve_an_agent(open_terminal: Callable[[], Terminal], tmp_path: Path) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("not installed: curl")
+    if shutil.which(CURL) is None:
+        pytest.skip(f"not installed: {CURL}")
     (tmp_path / "my_agents.py").write_text('from trilane import Agent\n\nhelper = Agent("offline", name="helper")\n')
     port, run = _free_port(), ""
     serve, *requests = commands_of(ROOT / "docs" / "how-to" / "serve-an-agent-to-a-browser.md")
@@ -136,7 +137,7 @@ def test_keep_sessions_in_postgresql(open_terminal: Callable[[], Terminal], tmp_
     from trilane_postgres.testing import TemporaryServer, find_programs
 
     if not find_programs() or shutil.which("pg_dump") is None:
-        pytest.skip("not installed: PostgreSQL")
+        pytest.skip(f"not installed: {SERVER}")
     terminal = open_terminal()
     seen_after(terminal, 'trilane run --session harbour "Which files are there?"')
     with TemporaryServer() as server:
