@@ -212,7 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         anyio.run(_contend, options.name, options.store, options.session, backend=options.backend)
         return 0
     outcome = race(options.store, options.rounds, backend=options.backend)
-    won = ", ".join(f"{name} won {count}" for name, count in sorted(Counter(outcome.owners).items()))
+    counts = Counter(outcome.owners)
+    won = ", ".join(f"{name} won {counts[name]}" for name in NAMES)  # both, also if one never won
     print(f"{options.rounds} rounds: {won}; {len(outcome.problems)} problems", *outcome.problems, sep="\n    ")
     return 1 if outcome.problems else 0
 
