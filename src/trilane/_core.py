@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ._backend import EventLoop, Waiter, running_event_loop
@@ -29,6 +30,8 @@ from .events import (
     PhaseTransitionEvent,
     PluginFailed,
     PluginFailedEvent,
+    QuestionClosedEvent,
+    QuestionOpenedEvent,
     RunStarted,
     ToolProgress,
 )
@@ -61,6 +64,7 @@ logger = logging.getLogger("trilane")
 _NOTHING_USED = Usage()
 END_HOOKS_SHARE = 0.7  # of the grace time, for the hooks of a completed run that is left before they are done
 END_FLUSH_SHARE = 0.25  # of the grace time, for the write that is going on when a run is ended
+_OF_RECORDS = (MessageAppendedEvent, QuestionOpenedEvent, QuestionClosedEvent)
 
 
 class Core(ListsOnDemand):
@@ -289,10 +293,6 @@ class Core(ListsOnDemand):
         return self._history
 
     @property
-    def usage(self) -> Usage:
-        return self.own_usage
-
-    @property
     def open_calls(self) -> tuple[ToolCall, ...]:
         return self.batch.open_calls if self.batch is not None else ()
 
@@ -325,8 +325,8 @@ class Core(ListsOnDemand):
         if self.hooks.on_event:
             self.notes.append(PhaseTransitionEvent(previous=previous, phase=target))
 
-    def record(self, record: SessionRecord) -> None:
-        """Add to the history, and note it for the store and for plugins."""
+    def record(self, record: SessionRecord, *, tell: bool = True) -> None:
+        """Add to the history, and note it for the store and for plugins: those may be told later by the caller."""
         if self.finished:
             return  # from a task that was given up
         self.outbox.append(record)
@@ -335,7 +335,7 @@ class Core(ListsOnDemand):
         self.view.apply(record)
         if self.shared_view is not None:
             self.shared_view.apply(record)
-        if self.hooks.on_event and self.view.log is log:
+        if tell and self.hooks.on_event and self.view.log is log:
             self.notes.extend(MessageAppendedEvent(message=message) for message in log[count:])
 
     def produce(self, event: type[AgentEvent], /, **fields: Any) -> None:
@@ -359,8 +359,7 @@ class Core(ListsOnDemand):
         if self.notes:
             await self.deliver()
         await self.put()
-        if self.stop_error is not None and not self.settled:
-            raise self.stop_error
+        self.check()
 
     async def put(self) -> None:
         """`show` without being a boundary: for tools and plugins in the midst of something."""
@@ -384,7 +383,7 @@ class Core(ListsOnDemand):
         except BaseException:
             refused, self.queue.refused = self.queue.refused, None
             if refused is not None and refused[0] is pending[0]:  # it was not even its turn: they are told at the end
-                self.pending = sorted((*pending, *self.pending), key=_seq)
+                self.pending = sorted((*pending, *self.pending), key=attrgetter("seq"))
             raise
         finally:
             clock.resume()
@@ -398,7 +397,9 @@ class Core(ListsOnDemand):
             await self.deliver()
 
     async def before_hook(self) -> None:
-        """A hook is about to be called: whatever was produced before it must have been seen."""
+        """A hook is about to be called: whatever was produced before it must be stored, and have been seen."""
+        if self.outbox:
+            await self.flush()
         if self.must_show:
             await self.show()
         elif self.notes:
@@ -414,17 +415,17 @@ class Core(ListsOnDemand):
             raise self.stop_error
 
     async def deliver(self) -> None:
-        """Call `on_event` for every notification that is waiting."""
+        """Call `on_event` for every notification that is waiting; what it tells of is stored by then."""
         while self.notes:
-            note = self.notes.pop(0)
-            await publish(self, note)
+            if (self.outbox or self.flushing) and not self.settled and isinstance(self.notes[0], _OF_RECORDS):
+                await self.flush()
+            await publish(self, self.notes.pop(0))
 
     async def publish(self, notification: ExtensionEvent, to: str | None = None) -> None:
         await publish(self, notification, to)
 
     async def emit_custom(self, name: str, data: JsonValue) -> None:
-        clock = current_clock.get()
-        self.produce(CustomEvent, plugin=clock.plugin or self.agent_name, name=name, data=data)
+        self.produce(CustomEvent, plugin=current_clock.get().plugin or self.agent_name, name=name, data=data)
         await self._put_or_drop()
 
     async def progress(self, call: ToolCall, text: str, data: JsonValue, fraction: float | None) -> None:
@@ -594,7 +595,3 @@ class Core(ListsOnDemand):
         import asyncio
 
         raise asyncio.CancelledError
-
-
-def _seq(event: AgentEvent) -> int:
-    return event.seq

@@ -13,7 +13,15 @@ from ._asking import withdraw_all
 from ._batch import AGAIN_SECONDS, Batch
 from ._tasks import INFINITE, Clock, Ended
 from .errors import HookTimeoutError, PluginError, RunCancelledError, RunError, RunTimeoutError
-from .events import CompactionCompleted, MessageCompleted, RunCancelled, RunCancelledEvent, RunCompleted, RunFailed
+from .events import (
+    CompactionCompleted,
+    MessageAppendedEvent,
+    MessageCompleted,
+    RunCancelled,
+    RunCancelledEvent,
+    RunCompleted,
+    RunFailed,
+)
 from .messages import Outcome, StopReason, TextPart
 from .result import RunResult
 from .state import AgentPhase
@@ -256,6 +264,8 @@ def settle(core: Core, cause: BaseException) -> None:
     _keep_partial(core, stop_reason)
     if core.step == "respond" and core.last_message is not None:  # whole, but the caller was not told yet
         core.produce(MessageCompleted, message=core.last_message, stop_reason=core.last_message.stop_reason)
+        if core.hooks.on_event:
+            core.notes.append(MessageAppendedEvent(message=core.last_message))
     outcome: Outcome = "timed_out" if core.status == "timed_out" else "interrupted"
     text = f"the run was cancelled ({cause})" if cancelled else "the run failed before it could start"
     batch = core.batch

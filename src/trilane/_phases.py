@@ -30,6 +30,7 @@ from .errors import (
 from .events import (
     CompactionCompleted,
     CompactionStarted,
+    MessageAppendedEvent,
     MessageCompleted,
     TurnCompleted,
     TurnStarted,
@@ -301,9 +302,11 @@ async def _respond(core: Core) -> AgentPhase | None:
     message = core.last_message
     assert message is not None
     if core.hooks.after_model:
-        await core.before_hook()
+        await core.show()  # without storing the message: it may become another one
         message = await _through_after_model(core, message)
     await core.flush()
+    if core.hooks.on_event:
+        core.notes.append(MessageAppendedEvent(message=message))
     core.produce(MessageCompleted, message=message, stop_reason=message.stop_reason)
     if message.calls:
         core.step = "tools_done"
@@ -486,7 +489,7 @@ async def generating(core: Core) -> AgentPhase:
     core.last_message = message
     core.assembly = None
     core.step = "respond"  # until it is shown as completed, which the end of the run does where that is not reached
-    core.record(MessageStored(run_id=core.run_id, message=message))
+    core.record(MessageStored(run_id=core.run_id, message=message), tell=False)
     return AgentPhase.READY
 
 

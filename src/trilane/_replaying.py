@@ -396,11 +396,11 @@ class _ReplayCore(RecordingCore):
     def tools(self, tools: dict[str, Tool]) -> None:
         self._tools = {name: _ReplayedTool.of(tool, self.script) for name, tool in tools.items()}
 
-    def record(self, record: SessionRecord) -> None:
+    def record(self, record: SessionRecord, *, tell: bool = True) -> None:
         if record.kind == "message" and record.message.kind == "assistant":
             self.answers += 1
         self.stored += record.kind in HISTORY
-        super().record(record)
+        super().record(record, tell=tell)
 
     @property
     def steering(self) -> list[UserMessage]:

@@ -108,7 +108,7 @@ class RecordingCore(Core):
         self.note("start", self._start)
         super().begin()
 
-    def record(self, record: SessionRecord) -> None:
+    def record(self, record: SessionRecord, *, tell: bool = True) -> None:
         if self.finished:
             return
         kind = record.kind
@@ -120,7 +120,7 @@ class RecordingCore(Core):
             self.note("record", kind)
             if kind == "message":
                 self._decided.clear()
-        super().record(record)
+        super().record(record, tell=tell)
 
     def produce(self, event: type[AgentEvent], /, **fields: Any) -> None:
         super().produce(event, **fields)

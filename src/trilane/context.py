@@ -72,7 +72,7 @@ class _RunCore(Protocol):
     @property
     def history(self) -> History: ...
     @property
-    def usage(self) -> Usage: ...
+    def own_usage(self) -> Usage: ...
     @property
     def open_calls(self) -> tuple[ToolCall, ...]: ...
     async def publish(self, notification: ExtensionEvent, to: str | None = None) -> None: ...
@@ -193,7 +193,7 @@ class RunContext(Generic[Dc]):
     @property
     def usage(self) -> Usage:
         """Tokens and money so far, child runs included."""
-        return self._core.usage
+        return self._core.own_usage
 
     @property
     def limits(self) -> Limits:

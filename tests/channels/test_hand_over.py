@@ -10,8 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
-from trilane import Agent, InMemoryStore, ToolContext, tool
+from trilane import Agent, InMemoryStore, ToolContext, hookimpl, tool
 from trilane.channels import AgentEventQueue, EventSink, QueueClosed
+from trilane.events import MessageAppendedEvent
+from trilane.models import ModelResponse
 from trilane.stores import SessionRecord
 from trilane.testing import ScriptedModel, call, no_leaks
 
@@ -318,3 +320,86 @@ async def test_a_closed_queue_still_raises_for_the_producer_whose_event_was_read
         assert await queue.get() == "event"
         queue.close_now()
     assert outcome == [QueueClosed]
+
+
+class Told:
+    """A plugin that notes what each notification of a record, and each event before a hook, found in the store."""
+
+    name = "told"
+
+    def __init__(self, store: SlowStore) -> None:
+        self.store = store
+        self.heard: list[tuple[str, int]] = []
+
+    @hookimpl
+    async def on_event(self, run: Any, notification: Any) -> None:
+        self.heard.append((type(notification).__name__, self.store.stored.count("message")))
+
+    @hookimpl
+    async def on_message(self, run: Any, message: Any) -> None: ...
+
+    @hookimpl
+    async def decide_tool(self, run: Any, call: Any) -> None: ...
+
+    @hookimpl
+    async def after_model(self, run: Any, response: Any) -> ModelResponse:
+        return ModelResponse(parts=response.parts, stop_reason=response.stop_reason, model="another")
+
+
+async def test_a_reply_is_stored_before_anybody_is_told_of_it() -> None:
+    store = SlowStore("question_closed")
+    store.go_on.set()
+    asked_first: list[str] = []
+
+    @tool(approval=True)
+    async def erase() -> str:
+        """Erase."""
+        return "erased"
+
+    agent = Agent(
+        ScriptedModel([call("erase", call_id="a"), call("erase", call_id="b")], "Done."),
+        tools=[erase],
+        plugins=[Told(store)],
+        store=store,  # type: ignore[arg-type]
+    )
+    with anyio.fail_after(10):
+        async with agent.stream("Go", session="s") as run:
+            async for event in run:
+                if event.type == "reply_requested":
+                    assert run.reply(event.question.id, {"approve": True}).status == "accepted"
+                elif event.type == "reply_received":
+                    asked_first.append(event.question_id)
+                    assert store.stored.count("question_closed") >= len(asked_first)
+    assert len(asked_first) == 2
+
+
+async def test_what_is_said_is_stored_before_anybody_is_told_of_it() -> None:
+    store = SlowStore("message")
+    store.go_on.set()
+    plugin, shown = Told(store), 0
+    agent = Agent(ScriptedModel("One.", "Two.", "Three.", "Four."), plugins=[plugin], store=store)  # type: ignore[arg-type]
+    with anyio.fail_after(10):
+        async with agent.stream("Go", session="s") as run:
+            async for event in run:
+                if event.type == "text_started" and shown == 1:
+                    for text in ("And this.", "And that.", "And more."):
+                        run.steer(text)
+                if event.type in ("user_message_added", "message_completed"):
+                    shown += 1
+                    assert store.stored.count("message") >= shown
+    messages = [count for name, count in plugin.heard if name == "MessageAppendedEvent"]
+    assert len(messages) == shown == 8
+    assert all(count >= number for number, count in enumerate(messages, 1)), messages
+
+
+async def test_plugins_hear_of_an_answer_as_it_is_kept() -> None:
+    heard: list[str] = []
+
+    class Hears(Told):
+        @hookimpl
+        async def on_event(self, run: Any, notification: Any) -> None:
+            if isinstance(notification, MessageAppendedEvent) and notification.message.kind == "assistant":
+                heard.append(notification.message.model)
+
+    await Agent(ScriptedModel("One."), plugins=[Hears(SlowStore(""))]).run("Go")
+    assert heard == ["another"]

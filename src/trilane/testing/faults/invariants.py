@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from trilane.errors import RunCancelledError
+from trilane.errors import RunCancelledError, StoreError
 from trilane.messages import AssistantMessage, Message, ToolMessage, ToolResult
 from trilane.testing.events import check_events
 from trilane.testing.history import check_history
@@ -35,6 +35,7 @@ __all__ = [
     "returns_in_time",
     "right_exception",
     "session_free",
+    "stored_first",
     "true_causes",
     "valid_events",
     "valid_history",
@@ -317,6 +318,14 @@ def announced_first(played: Played) -> Iterator[str]:
             yield f"tool {trace.name} ran for call {call_id}, which was never announced"
 
 
+def stored_first(played: Played) -> Iterator[str]:
+    """Whoever is told of a message, a call or a question finds it in the store; a store that fails is reported."""
+    evidence = played.evidence
+    if any(isinstance(error, StoreError) for error in (evidence.error, evidence.run_error, *evidence.reported)):
+        return
+    yield from played.stage.early
+
+
 def closed_once(played: Played) -> Iterator[str]:
     """Every plugin is told to close the run exactly once, with the status."""
     stage, evidence = played.stage, played.evidence
@@ -412,6 +421,7 @@ INVARIANTS: Mapping[str, Callable[[Played], Iterator[str]]] = MappingProxyType(
             partial_text_kept,
             nothing_ahead,
             announced_first,
+            stored_first,
             closed_once,
             session_free,
             nothing_left,

@@ -6,6 +6,7 @@ from typing import Any
 
 from trilane import CompactedHistory, RetryModel, SendBack, hookimpl
 
+from .promises import told_of
 from .stage import Stage
 
 __all__ = ["Closer", "Compactor", "EveryHook", "Listener", "Retrier", "SendsBack"]
@@ -157,6 +158,7 @@ class Listener(Closer):
     @hookimpl
     async def on_event(self, run: Any, notification: Any) -> None:
         """A point."""
+        self.stage.tell(self.name, told_of(notification))
         self.stage.begin("hook.on_event")
         await self.stage.call("hook.on_event")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -261,8 +262,6 @@ def _ask_answered(stage: Stage) -> Play:
 
 @scenario("approval", "questions")
 def _approval(stage: Stage) -> Play:
-    from dataclasses import replace
-
     tools = [replace(worker("careful", seconds=0.1), approval=True), worker("look", seconds=0.2)]
     react = _replying(stage, {"approve": True})
     return Play(script=[[_one("careful"), _one("look")], "Done."], tools=tools, react=react)
@@ -374,6 +373,30 @@ def _store_parallel(_stage: Stage) -> Play:
 def _store_hooks(stage: Stage) -> Play:
     plugins = [EveryHook(stage, "first"), Listener(stage, "listener")]
     return Play(script=[[_one("look")], "Found."], tools=[worker("look")], plugins=plugins, store="slow")
+
+
+@scenario("store_approval", "store", "hooks", "questions")
+def _store_approval(stage: Stage) -> Play:
+    tools = [replace(worker("careful"), approval=True), worker("look", seconds=0.2)]
+    plugins = [EveryHook(stage, "first"), Listener(stage, "listener")]
+    react = _replying(stage, {"approve": True})
+    script: list[ScriptStep] = [[_one("careful"), _one("look"), _one("careful", 2)], "Done."]
+    return Play(script=script, tools=tools, plugins=plugins, react=react, store="slow")
+
+
+@scenario("store_steering", "store", "hooks", "steering")
+def _store_steering(stage: Stage) -> Play:
+    said: list[str] = []
+
+    def react(run: Any, event: Any) -> None:
+        if event.type == "tool_started" and not said:
+            for text in ("Look elsewhere.", "And at once.", "Please."):
+                said.append(text)
+                _say(run.steer, text)
+
+    plugins = [EveryHook(stage, "first"), Listener(stage, "listener")]
+    script: list[ScriptStep] = [[_one("look")], "Elsewhere.", "And again."]
+    return Play(script=script, tools=[worker("look")], plugins=plugins, react=react, store="slow")
 
 
 # ---- sinks and children ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Which harm there is stands in `FAULTS`. How await points are found is in `meter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -119,6 +119,8 @@ class Stage:
         ended: With which status each run was closed, by the run's id.
         replied: Ids of questions to which the consumer replied.
         heard: Exceptions that a hook was told of, or a receipt of a reply.
+        stored: Kind and key of each record that the store has.
+        early: What was told, and to whom, before the store had it.
         outside: What is at work outside of the event loop, for scenarios that have that.
     """
 
@@ -149,6 +151,8 @@ class Stage:
     ended: list[tuple[str, str]] = field(default_factory=list)
     replied: list[str] = field(default_factory=list)
     heard: list[BaseException] = field(default_factory=list)
+    stored: set[tuple[str, str]] = field(default_factory=set)
+    early: list[str] = field(default_factory=list)
     outside: Outside | None = None
 
     # ---- from scripted code --------------------------------------------------------------------------------------
@@ -185,6 +189,17 @@ class Stage:
         trace.value = value
         trace.after_end = self.over
         return value
+
+    def tell(self, whom: str, records: Iterable[tuple[str, str]]) -> None:
+        """The consumer or a plugin is told of records, by their kind and key.
+
+        What a run that is suspended makes of its open calls and questions is for the caller only: it is not stored.
+        """
+        if self.fired and self.fault == "suspend":
+            return
+        for kind, key in records:
+            if (kind, key) not in self.stored and not self.over:
+                self.early.append(f"{whom} was told of the {kind} {key} before it was stored")
 
     # ---- from the consumer ---------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from trilane.testing.models import ScriptedModel
 
 from .adapter import Backend, Evidence
 from .plugins import Closer
+from .promises import StageMemory, keep, told_of
 from .scenario import At, Play, Scenario, ScriptedTool
 from .stage import HOLD_SECONDS, Injected, Stage
 
@@ -108,6 +109,7 @@ class StageStore:
         self._stage.begin("store.append")
         await self._stage.call("store.append")
         version = await self._memory.append(session, records, expected_version=expected_version, lease=lease)
+        keep(self._stage, records)
         await self._stage.call("store.appended")
         return version
 
@@ -131,7 +133,7 @@ class TrilaneSubject:
         self.scenario = scenario
         self.stage = stage
         self.parts = scenario.play(stage)
-        self.store: Any = InMemoryStore() if self.parts.store == "memory" else StageStore(stage)
+        self.store: Any = StageMemory(stage) if self.parts.store == "memory" else StageStore(stage)
         self.models: list[StageModel] = []
         self.model = StageModel(stage, self.parts.script)
         self.run: Any = None  # while the caller has it
@@ -238,6 +240,7 @@ class TrilaneSubject:
 
         async def write(event: Any) -> None:
             evidence.events.append(event)
+            self.stage.tell("the consumer", told_of(event))
             count = len(evidence.events)
             assert self.stage.sleep is not None
             await self.stage.call("sink.write")
@@ -260,6 +263,7 @@ class TrilaneSubject:
         """One event: let the fault strike, let the scenario react, and say whether the consumer leaves."""
         stage = self.stage
         evidence.events.append(event)
+        stage.tell("the consumer", told_of(event))
         strikes = stage.see(event)
         if event.type in ("run_completed", "run_failed", "run_cancelled"):
             self.result = event.result
