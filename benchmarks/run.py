@@ -68,7 +68,8 @@ def _install(peer: str) -> None:
     subprocess.run([uv, "venv", "-q", where] if uv else [sys.executable, "-m", "venv", where], check=True)
     if packages is None:
         return
-    with_uv = [uv, "pip", "install", "-q", "--python", _python(peer)]
+    # Not with the pins of this project, which `uv` would take from its folder.
+    with_uv = [uv, "pip", "install", "-q", "--no-config", "--python", _python(peer)]
     command = with_uv if uv else [_python(peer), "-m", "pip", "install", "-q"]
     try:
         subprocess.run([*command, *packages], check=True, timeout=240)

@@ -157,7 +157,8 @@ class Dispatcher:
             inline = value is None or not (implementation.is_async or hasattr(value, "__await__"))
             if not inline:
                 limit = implementation.timeout or self._timeout
-                frame.deadline = deadline = started + (limit if seconds is None or limit < seconds else seconds)
+                deadline = started + (limit if seconds is None or limit < seconds else seconds)
+                frame.deadline = deadline - clock.lost
                 if deadline < clock.watchdog._next:
                     clock.watchdog.watch(deadline)
                 value = await value

@@ -268,7 +268,7 @@ class GivenUp(BaseException):
 
 
 class Frame:
-    """One bounded part: a hook, a tool, a model call, a run."""
+    """One bounded part: a hook, a tool, a model call, a run. Its deadline is in the time of its clock, see `Clock.lost`."""
 
     __slots__ = ("deadline", "fired", "scope")
 
@@ -313,16 +313,15 @@ class Watchdog:
 
     def revive(self) -> None:
         """Look again at all deadlines; those of parts that were cut off are gone."""
-        nearest = min((frame.deadline for clock in self._clocks for frame in clock.frames), default=INFINITE)
-        if nearest < INFINITE:
-            self.watch(nearest)
+        for clock in self._clocks:
+            clock.watch_again()
 
     def hurry(self) -> None:
         """Let every deadline be now."""
         now = self.timers.now()
         for clock in self._clocks:
             for frame in clock.frames:
-                frame.deadline = min(frame.deadline, now)
+                frame.deadline = min(frame.deadline, now - clock.lost)
         self.watch(now)
 
     def _fire(self) -> None:
@@ -333,17 +332,19 @@ class Watchdog:
         deaf: list[Clock] = []
         for clock in self._clocks:
             if clock.paused:
+                clock.overlooked = True
                 continue
             for frame in clock.frames:
-                if frame.deadline <= now:
+                due = frame.deadline + clock.lost
+                if due <= now:
                     if self.on_deaf is not None and frame.fired * self.AGAIN_SECONDS > self.patience:
                         deaf.append(clock)
                         break
                     clock.interrupt(frame)
-                    frame.deadline = now + self.AGAIN_SECONDS
-                    nearest = min(nearest, frame.deadline)
+                    frame.deadline = now + self.AGAIN_SECONDS - clock.lost
+                    nearest = min(nearest, now + self.AGAIN_SECONDS)
                     break
-                nearest = min(nearest, frame.deadline)
+                nearest = min(nearest, due)
         if nearest < INFINITE:
             self.watch(nearest)
         for clock in deaf:
@@ -371,7 +372,9 @@ class Clock:
         "baseline",
         "frames",
         "given_up",
+        "lost",
         "now",
+        "overlooked",
         "paused",
         "plugin",
         "watchdog",
@@ -383,6 +386,8 @@ class Clock:
         self.frames: list[Frame] = []
         self.paused = 0
         self._since = 0.0  # when the first of the pauses that hold began
+        self.lost = 0.0  # seconds that all pauses took: so far behind the event loop's time it is
+        self.overlooked = False  # the watchdog came by in a pause, and will not come again by itself
         self.baseline = 0
         self.given_up = False  # nobody waits for the task any more
         self.plugin = ""  # whose hook runs, for what it emits
@@ -418,7 +423,7 @@ class Clock:
     def push(self, seconds: float | None) -> Frame:
         """Enter a part that may take `seconds`; None for no limit. Must be left by `pop` in the same task."""
         deadline = INFINITE if seconds is None else self.now() + seconds
-        frame = Frame(deadline)
+        frame = Frame(deadline - self.lost)
         self.frames.append(frame)
         if self._trio is not None:
             frame.scope = self._trio.CancelScope()
@@ -491,15 +496,13 @@ class Clock:
 
     def exclude(self, frame: Frame) -> float:
         """Stop the clock of one part only (an `around_` hook inside its `call_next`); give the result to `include`."""
-        left = frame.deadline - self.now()
+        left = frame.deadline + self.lost - self.now()
         frame.deadline = INFINITE
         return left
 
     def include(self, frame: Frame, left: float) -> None:
         """Start the clock of the part again, with the time it had left."""
-        frame.deadline = self.now() + left
-        if frame.deadline < self.watchdog._next:
-            self.watchdog.watch(frame.deadline)
+        self.limit(frame, self.now() + left)
 
     def interrupt(self, frame: Frame) -> None:
         """Cancel the part `frame` stands for."""
@@ -520,12 +523,22 @@ class Clock:
         self.paused -= 1
         if self.paused:
             return
-        waited = self.now() - self._since
-        watchdog = self.watchdog
-        for frame in self.frames:
-            frame.deadline += waited
-            if frame.deadline < watchdog._next:
-                watchdog.watch(frame.deadline)
+        self.lost += self.now() - self._since
+        if self.overlooked:
+            self.overlooked = False
+            self.watch_again()
+
+    def limit(self, frame: Frame, until: float) -> None:
+        """Let the part end at a time of the event loop; later, if there are pauses before."""
+        frame.deadline = until - self.lost
+        if until < self.watchdog._next:
+            self.watchdog.watch(until)
+
+    def watch_again(self) -> None:
+        """Make sure that the watchdog looks at the nearest deadline."""
+        nearest = min((frame.deadline for frame in self.frames), default=INFINITE) + self.lost
+        if nearest < INFINITE:
+            self.watchdog.watch(nearest)
 
 
 def _holds(error: BaseException | None, kind: type[BaseException]) -> bool:

@@ -27,11 +27,8 @@ def acknowledged() -> AgentEventQueue[Any]:
 
 
 async def iterate(queue: AgentEventQueue[Any]) -> AsyncIterator[Any]:
-    while True:
-        try:
-            yield await queue.next()
-        except StopAsyncIteration:
-            return
+    async for item in queue:
+        yield item
 
 
 async def test_other_tasks_have_their_turns_while_events_are_handed_over() -> None:
@@ -132,7 +129,7 @@ async def test_an_error_of_the_consumer_has_nothing_of_the_producer_in_it() -> N
             await queue.put("event")
 
     async def consume() -> None:
-        await queue.next()
+        await anext(queue)
         raise ValueError("the consumer's")
 
     async with anyio.create_task_group() as tasks:
@@ -159,7 +156,7 @@ def test_an_interrupt_in_the_consumer_ends_the_event_loop_and_not_the_producer()
                 raise
 
         async def consume() -> None:
-            await queue.next()
+            await anext(queue)
             raise KeyboardInterrupt
 
         readers.append(asyncio.create_task(consume()))

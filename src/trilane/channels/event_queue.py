@@ -9,13 +9,12 @@ Use it from the thread of one event loop only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from trilane._backend import Waiter, checkpoint_if_cancelled, new_waiter
 from trilane.errors import AgentProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
     from types import TracebackType
 
 __all__ = ["AgentEventQueue", "QueueClosed"]
@@ -24,7 +23,6 @@ T = TypeVar("T")
 
 _CREDIT = 32  # so many events may be handed over before the event loop turns
 _WORK = 8  # what the start of a tool takes of it
-_COMPACT_AFTER = 1000  # taken items that are kept at most, or as many as still wait
 
 
 class QueueClosed(AgentProtocolError):
@@ -49,26 +47,27 @@ class AgentEventQueue(Generic[T]):
         "_credit",
         "_discarding",
         "_error",
-        "_first",
         "_getter",
         "_getting",
         "_held",
-        "_items",
+        "_later",
         "_line",
         "_most_credit",
         "_owner",
         "_parked",
         "_produced",
         "_putter",
+        "_ready",
         "_target",
         "_traceback",
         "refused",
     )
 
     def __init__(self) -> None:
-        # Those before `_first` were taken. Not a deque: an empty one takes 700 bytes, and a server holds thousands.
-        self._items: list[Any] = []
-        self._first = 0
+        # What waits: `_ready`, the first one last, then `_later`, which becomes the next `_ready`. Two lists and not a
+        # deque: an empty one takes 700 bytes, and a server holds thousands.
+        self._ready: list[T] = []
+        self._later: list[T] | None = None
         self._acknowledging = False
         self._discarding = False
         self._complete = False
@@ -100,7 +99,7 @@ class AgentEventQueue(Generic[T]):
     @property
     def empty(self) -> bool:
         """True if no produced event waits to be taken. An event that was handed over does not wait."""
-        return self._first >= len(self._items)
+        return not self._ready and not self._later
 
     def enable_acknowledgements(self) -> None:
         """Make `put` wait for the consumer from now on.
@@ -182,8 +181,8 @@ class AgentEventQueue(Generic[T]):
     def discard(self) -> None:
         """Say that nobody reads: drop what is queued and whatever is put later, and never let `put` wait again."""
         self._discarding = True
-        self._items.clear()
-        self._first = 0
+        self._ready.clear()
+        self._later = None
         self._held = False
         self._acknowledged = self._produced
         self._wake_putter()
@@ -206,7 +205,12 @@ class AgentEventQueue(Generic[T]):
         if self._discarding:
             self._acknowledged = self._produced
             return
-        self._items.extend(events)
+        if self._later is not None:
+            self._later.extend(events)
+        elif self._ready:
+            self._later = list(events)
+        else:
+            self._ready.extend(events[::-1])
 
     def _wake_getter(self) -> None:
         if self._getting and self._getter is not None:
@@ -244,7 +248,7 @@ class AgentEventQueue(Generic[T]):
 
     # --- the consumer's side --------------------------------------------------------------------------------------
 
-    def get(self) -> Coroutine[Any, Any, T]:
+    async def get(self) -> T:
         """Take the next event; return at once if one waits.
 
         A cancelled call loses no event. After a terminal signal it needs no acknowledgement.
@@ -254,30 +258,46 @@ class AgentEventQueue(Generic[T]):
             QueueClosed: the queue was closed, and nothing is left in it.
             BaseException: the error given to `fail`, the same object every time, once nothing is left in the queue.
         """
-        return self._take(False)
+        if self._held and self._error is None and not self._getting:
+            raise AgentProtocolError("get before the previous event was acknowledged; call acknowledge() first")
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            assert self._error is not None
+            raise self._error.with_traceback(self._traceback) from None
 
-    def next(self) -> Coroutine[Any, Any, T]:
-        """`acknowledge` and `get` in one, for iteration: its end is `StopAsyncIteration` if the queue was complete."""
-        return self._take(True)
+    def __aiter__(self) -> Self:
+        """Take all events: asking for the next one acknowledges the one before. It ends where the queue is complete."""
+        return self
 
-    async def _take(self, iterating: bool) -> T:
-        items, getter = self._items, self._getter
-        first = self._first
-        if first >= len(items) and getter is not None and getter.cancel_is_due():
-            await checkpoint_if_cancelled()
-        if self._getting:
-            raise AgentProtocolError("get while another task waits in get; an AgentEventQueue has one consumer")
-        if self._held:
-            if iterating:  # as `acknowledge` does
-                self._held = False
+    async def __anext__(self) -> T:
+        ready = self._ready
+        if ready and not self._getting:  # as below, in a third of the steps: nine of ten events are taken here
+            if self._held:
                 self._acknowledged = acknowledged = self._acknowledged + 1
                 if self._parked and acknowledged >= self._target:
                     self._wake_putter()
-            elif self._error is None:
-                raise AgentProtocolError("get before the previous event was acknowledged; call acknowledge() first")
-        while first >= len(items):
+            else:
+                self._held = self._acknowledging
+            return ready.pop()
+        getter = self._getter
+        if getter is not None and not self._later and getter.cancel_is_due():
+            await checkpoint_if_cancelled()
+        if self._getting:
+            raise AgentProtocolError("get while another task waits in get; an AgentEventQueue has one consumer")
+        if self._held:  # as `acknowledge` does
+            self._held = False
+            self._acknowledged = acknowledged = self._acknowledged + 1
+            if self._parked and acknowledged >= self._target:
+                self._wake_putter()
+        while not ready:
+            if self._later is not None:
+                self._ready, self._later = self._later, None
+                ready = self._ready
+                ready.reverse()
+                continue
             if self._error is not None:
-                if iterating and self._complete:
+                if self._complete:
                     raise StopAsyncIteration
                 # Without the reset every raise would add its frames to the traceback of the one before.
                 raise self._error.with_traceback(self._traceback)
@@ -290,20 +310,9 @@ class AgentEventQueue(Generic[T]):
                 await getter.wait()
             finally:
                 self._getting = False
-            first = self._first
+            ready = self._ready
         self._held = self._acknowledging
-        item: T = items[first]
-        first += 1
-        if first == len(items):
-            items.clear()
-            self._first = 0
-        elif first > _COMPACT_AFTER and first * 2 > len(items):
-            del items[:first]
-            self._first = 0
-        else:
-            items[first - 1] = None
-            self._first = first
-        return item
+        return ready.pop()
 
     def acknowledge(self) -> None:
         """Say that the consumer is done with the event it holds. Harmless if it holds none."""
