@@ -132,15 +132,24 @@ class Assembly:
             self._fast_texts.append(text)
             core.seq += 1
             event = self._fast_event(core, message_id=self.message_id, index=self._shown_index, text=text)
-            clock = current_clock.get()
-            clock.pause()
+            clock, queue = current_clock.get(), core.queue
             try:
-                await core.queue.put(event)
+                if queue.putting is False:
+                    since = clock.now()
+                    done = queue.offer(event)
+                    clock.skip(since)
+                    rest = None if done else queue.acknowledged()
+                else:
+                    rest = queue.put(event)
+                if rest is not None:
+                    clock.pause()
+                    try:
+                        await rest
+                    finally:
+                        clock.resume()
             except Exception as error:
                 core.lane_error = core.lane_error or error
                 raise
-            finally:
-                clock.resume()
             if core.stop_error is not None:
                 core.check()
             return

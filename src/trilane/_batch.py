@@ -165,13 +165,13 @@ class Batch:
         timer = None if deadline is None else core.timers.call_at(deadline, waiter.wake)
         outside = self._only_waiting()
         if outside:
-            core.wait_outside()
+            _stand_still(core, True)
         core.queue.loop_turns()
         try:
             await waiter.wait()
         finally:
             if outside:
-                core.work_again()
+                _stand_still(core, False)
             self._waiter = None
             if timer is not None:
                 timer.cancel()
@@ -471,6 +471,18 @@ class Batch:
         if not run.began:
             return ToolResult(call_id=run.call.id, content=f"Tool {name} was not run: {text}", outcome="not_started")
         return cut_off(run, outcome, still_running=run.is_running)
+
+
+def _stand_still(core: Core, still: bool) -> None:
+    """All of the run waits for replies, or does no more: so does its clock, and that of the call it is run by."""
+    caller = core.setup.caller
+    for clock in (core.clock,) if caller is None else (core.clock, caller[0]):
+        if still:
+            clock.pause()
+        else:
+            clock.resume()
+    if caller is not None and core.parent is not None and core.parent.batch is not None:
+        core.parent.batch.count_waiting(caller[1], 1 if still else -1)
 
 
 def _external_end(run: CallRun, entry: OpenQuestion, outcome: Outcome) -> ToolResult:

@@ -370,12 +370,25 @@ class Core(ListsOnDemand):
         if not pending:
             return
         self.pending = []
-        clock, main = current_clock.get(), self.clock
-        clock.pause()
-        if clock is not main:
-            main.pause()  # the run as a whole waits for its caller, too
+        clock, main, queue = current_clock.get(), self.clock, self.queue
+        still = False
         try:
-            await self.queue.put(*pending)
+            if queue.putting is False:
+                since = clock.now()
+                done = queue.offer(*pending)
+                clock.skip(since)
+                if clock is not main:
+                    main.skip(since)  # the run as a whole waits for its caller, too
+                if done:
+                    return
+                rest = queue.acknowledged()
+            else:
+                rest = queue.put(*pending)
+            still = True
+            clock.pause()
+            if clock is not main:
+                main.pause()
+            await rest
         except Exception as error:
             if self.lane_error is None:
                 self.lane_error = error
@@ -386,9 +399,10 @@ class Core(ListsOnDemand):
                 self.pending = sorted((*pending, *self.pending), key=attrgetter("seq"))
             raise
         finally:
-            clock.resume()
-            if clock is not main:
-                main.resume()
+            if still:
+                clock.resume()
+                if clock is not main:
+                    main.resume()
 
     async def enter(self, target: AgentPhase) -> None:
         """Change the phase and tell plugins."""
@@ -486,26 +500,6 @@ class Core(ListsOnDemand):
     def receive(self, message: UserMessage) -> None:
         """A message came in while the run is active."""
         (self.follow_ups if message.origin == "follow_up" else self.steering).append(message)
-
-    def wait_outside(self) -> None:
-        """All of the run waits for replies: its clock stands still, and so does that of the call it is run by."""
-        self.clock.pause()
-        if self.setup.caller is not None:
-            clock, call_id = self.setup.caller
-            clock.pause()
-            self._tell_parent(call_id, 1)
-
-    def work_again(self) -> None:
-        """What `wait_outside` began is over."""
-        self.clock.resume()
-        if self.setup.caller is not None:
-            clock, call_id = self.setup.caller
-            clock.resume()
-            self._tell_parent(call_id, -1)
-
-    def _tell_parent(self, call_id: str, change: int) -> None:
-        if self.parent is not None and self.parent.batch is not None:
-            self.parent.batch.count_waiting(call_id, change)
 
     # ---- stopping ----------------------------------------------------------------------------------------------------
 

@@ -528,6 +528,11 @@ class Clock:
             self.overlooked = False
             self.watch_again()
 
+    def skip(self, since: float) -> None:
+        """What happened since then, without a wait in it, does not count."""
+        if not self.paused:
+            self.lost += self.now() - since
+
     def limit(self, frame: Frame, until: float) -> None:
         """Let the part end at a time of the event loop; later, if there are pauses before."""
         frame.deadline = until - self.lost

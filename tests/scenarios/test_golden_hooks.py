@@ -71,9 +71,9 @@ generating around_model 1
 generating on_delta ('', False)
 generating on_delta ('{"amount": 5', False)
 generating on_delta ('}', False)
-ready on_event MessageAppendedEvent
 ready on_event PhaseTransitionEvent
 ready after_model tool_calls
+ready on_event MessageAppendedEvent
 ready decide_tool pay
 running_tool on_event PhaseTransitionEvent
 running_tool on_event QuestionOpenedEvent
@@ -95,9 +95,9 @@ generating on_event PhaseTransitionEvent
 generating around_model 2
 generating on_delta ('Paid.', False)
 generating on_delta ('', True)
-ready on_event MessageAppendedEvent
 ready on_event PhaseTransitionEvent
 ready after_model end
+ready on_event MessageAppendedEvent
 ready after_turn 2
 ready on_answer Paid.
 completed on_event PhaseTransitionEvent

@@ -53,13 +53,13 @@ class AgentEventQueue(Generic[T]):
         "_later",
         "_line",
         "_most_credit",
-        "_owner",
         "_parked",
         "_produced",
         "_putter",
         "_ready",
         "_target",
         "_traceback",
+        "putting",
         "refused",
     )
 
@@ -84,7 +84,8 @@ class AgentEventQueue(Generic[T]):
         self._most_credit = self._credit = (
             _CREDIT  # for handing over within the call of `put`; renewed when the loop has turned
         )
-        self._owner: Waiter | bool = False  # whose turn it is to put: the waiter that waited for it, or True
+        #: Whose turn it is to put: the waiter that waited for it, or True; False if it is nobody's.
+        self.putting: Waiter | bool = False
         self._line: list[Waiter] = []  # short: tasks of one run; an empty deque takes 600 bytes
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
@@ -125,49 +126,75 @@ class AgentEventQueue(Generic[T]):
             AgentProtocolError: a terminal signal came before the call, or it was `close` and came during it.
             BaseException: the error given to `fail`, if that came during the call.
         """
-        if self._error is not None:
-            raise self._refusal()
-        if not self._acknowledging:
-            self._append(events)
-            self._wake_getter()
-            return
-        if self._owner is False:
-            self._owner = True
-        else:
+        if self.putting is not False and self._error is None and self._acknowledging:
             try:
                 await self._take_turn()
             except BaseException:
                 self.refused = events
                 raise
-        self.refused = None
-        try:
-            if self._error is None and events:
-                self._append(events)
-                self._target = target = self._produced
-                if self._getting and self._getter is not None:
-                    if self._credit > 0:
-                        self._credit = self._getter.hand_over(self._credit)
-                    else:
-                        self._getter.wake()
-                while self._acknowledged < target and self._error is None:
-                    putter = self._putter
-                    if putter is None:
-                        self._putter = putter = new_waiter()
-                    else:
-                        putter.renew()
-                    self._parked = True
-                    self._credit = self._most_credit
-                    await putter.wait()
-                if self._acknowledged >= target:
+            if self._error is not None or not events:
+                self._pass_turn()
+                if self._error is None:
                     return
-            if self._error is not None:
+                raise self._error.with_traceback(self._traceback)
+            self.putting = False
+        if (events or self._error is not None) and not self.offer(*events):
+            await self.acknowledged()
+
+    def offer(self, *events: T) -> bool:
+        """The first half of `put`, without waiting, for where every coroutine is felt: only while nobody is `putting`.
+
+        Returns:
+            True if the consumer has acknowledged them, or need not; False if `acknowledged` must be awaited now.
+
+        Raises:
+            AgentProtocolError: a terminal signal came before the call.
+        """
+        if self._error is not None:
+            raise self._refusal()
+        if not self._acknowledging:
+            self._append(events)
+            self._wake_getter()
+            return True
+        self.refused = None
+        self._append(events)
+        self._target = target = self._produced
+        getter = self._getter
+        if self._getting and getter is not None:
+            if self._credit > 0:
+                self.putting = True  # against the consumer itself, which runs in here
+                self._credit = getter.hand_over(self._credit)
+            else:
+                getter.wake()
+        if self._acknowledged >= target:
+            self._pass_turn()
+            return True
+        self.putting = True
+        return False
+
+    async def acknowledged(self) -> None:
+        """The second half of `put`: return after the last offered event is acknowledged.
+
+        Raises:
+            AgentProtocolError: `close` came.
+            BaseException: the error given to `fail`.
+        """
+        target = self._target
+        try:
+            while self._acknowledged < target and self._error is None:
+                putter = self._putter
+                if putter is None:
+                    self._putter = putter = new_waiter()
+                else:
+                    putter.renew()
+                self._parked = True
+                self._credit = self._most_credit
+                await putter.wait()
+            if self._acknowledged < target and self._error is not None:
                 raise self._error.with_traceback(self._traceback)
         finally:
             self._parked = False
-            if self._line:
-                self._pass_turn()
-            else:
-                self._owner = False
+            self._pass_turn()
 
     def put_nowait(self, *events: T) -> None:
         """Queue events after what is queued, without waiting for anything.
@@ -226,7 +253,7 @@ class AgentEventQueue(Generic[T]):
         try:
             await waiter.wait()
         except BaseException:
-            if self._owner is waiter:
+            if self.putting is waiter:
                 self._pass_turn()
             else:
                 self._line.remove(waiter)
@@ -234,10 +261,10 @@ class AgentEventQueue(Generic[T]):
 
     def _pass_turn(self) -> None:
         if self._line:
-            self._owner = waiter = self._line.pop(0)
+            self.putting = waiter = self._line.pop(0)
             waiter.wake()
         else:
-            self._owner = False
+            self.putting = False
 
     def _refusal(self) -> AgentProtocolError:
         if isinstance(self._error, QueueClosed):
