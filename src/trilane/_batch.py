@@ -13,6 +13,7 @@ from ._asking import can_be_answered, close_question, open_question, start_answe
 from ._backend import Waiter, new_waiter
 from ._decide import CallRun, arguments_hash, decide, take_approval
 from ._invoke import cut_off, execute
+from ._tasks import TaskHandle
 from .errors import RunLimitError
 from .events import ToolCallEvent, ToolCompleted, ToolStarted
 from .messages import Approval, AssistantMessage, Outcome, ToolCall, ToolResult
@@ -245,10 +246,9 @@ class Batch:
                 return
             run.state = "running"
             self._pass_by(run)
-            run.task = core.owner.spawn(execute, core, self, run)
-            run.task.on_done.append(self.wake)
-            if core.queue.may_go_on():
-                core.owner.start_now(run.task)
+            run.task = task = TaskHandle()
+            task.on_done.append(self.wake)
+            core.owner.start(task, execute, core, self, run, now=core.queue.may_go_on())
             if run.state == "running":
                 running += 1
             earlier_open = True

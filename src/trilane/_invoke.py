@@ -57,6 +57,8 @@ async def execute(core: Core, batch: Batch, run: CallRun) -> None:
                 run.state = "finished"
                 batch.commit(run)
             batch.wake()
+        if run.task is not None:
+            run.task.ends()
 
 
 def cut_off(run: CallRun, outcome: Outcome, *, still_running: bool) -> ToolResult:
