@@ -241,14 +241,25 @@ class ListsOnDemand:
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:
+    def __init_subclass__(cls) -> None:
+        # Not with `__getattr__`: a class that has it pays for it with every attribute of every instance.
+        for name, hint in cls.__dict__.get("__annotations__", {}).items():
+            if name in cls.__dict__.get("__slots__", ()) and str(hint).startswith("list["):
+                setattr(cls, name, _list_on_demand(cls.__dict__[name]))
 
-        def __getattr__(self, name: str) -> list[Any]:
-            if not any(name in getattr(cls, "__annotations__", ()) for cls in type(self).__mro__):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            made: list[Any] = []
-            setattr(self, name, made)
-            return made
+
+def _list_on_demand(slot: Any) -> property:
+    read, write = slot.__get__, slot.__set__
+
+    def get(self: Any) -> list[Any]:
+        try:
+            found: list[Any] = read(self)
+        except AttributeError:
+            found = []
+            write(self, found)
+        return found
+
+    return property(get, write)
 
 
 _adapters: dict[Any, Any] = {}
