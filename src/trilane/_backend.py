@@ -54,6 +54,8 @@ def _running_asyncio_loop() -> Any:
         from asyncio import get_running_loop, tasks
 
         _current_task, _enter_task, _leave_task = tasks.current_task, tasks._enter_task, tasks._leave_task
+        if sys.version_info < (3, 12):  # where that is a function in Python around this one
+            _current_task = tasks._current_tasks.get  # type: ignore[attr-defined]
         get_loop = _asyncio_running_loop = get_running_loop
     return get_loop()
 
@@ -109,10 +111,11 @@ _OTHERS_WAIT = 8
 
 
 class _AsyncioWaiter:
-    __slots__ = ("_future", "_loop")
+    __slots__ = ("_future", "_loop", "_ready")
 
     def __init__(self) -> None:
         self._loop = loop = _running_asyncio_loop()
+        self._ready = getattr(loop, "_ready", None)  # who has a turn soon; not every kind of loop says so
         self._future = loop.create_future()
 
     def wait(self) -> Awaitable[None]:
@@ -129,9 +132,8 @@ class _AsyncioWaiter:
         future = self._future
         if future.done():
             return credit
-        loop = self._loop
-        others = getattr(loop, "_ready", True)  # not every kind of loop has it: then it is not known
-        credit -= _OTHERS_WAIT if others else 1
+        loop, others = self._loop, self._ready
+        credit -= 1 if not others and others is not None else _OTHERS_WAIT
         me = _current_task(loop)
         callbacks = future._callbacks
         if (
@@ -155,7 +157,7 @@ class _AsyncioWaiter:
         self._future = self._loop.create_future()
 
     def cancel_is_due(self) -> bool:
-        return bool(getattr(self._loop, "_ready", False)) and _in_cancelled_scope()
+        return bool(self._ready) and _in_cancelled_scope()
 
 
 def _in_cancelled_scope() -> bool:

@@ -226,6 +226,11 @@ class Batch:
     def _start_possible(self) -> None:
         """Start calls in order, within the cap; a serial tool waits for all before it and holds all behind it."""
         core = self._core
+        for run in self.runs:
+            if run.state == "ready" and run.started:
+                break
+        else:
+            return  # nothing to start, which is how most calls of this end
         running = sum(1 for run in self.runs if run.state == "running" and run.task is not None)
         earlier_open = False
         for run in self.runs:

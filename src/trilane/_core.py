@@ -134,7 +134,6 @@ class Core(ListsOnDemand):
         "questions",
         "queue",
         "queues",
-        "read_at",
         "request",
         "response",
         "result",
@@ -228,7 +227,6 @@ class Core(ListsOnDemand):
         self.close_reason = ""  # why the owner cancelled the run
         self.suspended = False
         self.ending = False  # the task that ends the run has begun to
-        self.read_at = 0.0  # when its reader last came, where a runtime watches
         self.abandon_timer: Any = None
         self.finished = False
         self.settled = False

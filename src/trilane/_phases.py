@@ -232,20 +232,24 @@ async def _turn(core: Core) -> AgentPhase | None:
 
 
 def _check_limits(core: Core) -> None:
-    _check_limit("turns", core.limits.turns, core.turn)
+    turns = core.limits.turns
+    if turns is not None and core.turn >= turns:
+        raise _over("turns", turns, core.turn)
     for one in core.lineage():  # a child run spends what the runs around it may use
         limits, used = one.limits, one.own_usage
-        _check_limit("input_tokens", limits.input_tokens, used.input_tokens)
-        _check_limit("output_tokens", limits.output_tokens, used.output_tokens)
-        _check_limit("cost", limits.cost, used.cost or 0)
+        if limits.input_tokens is not None and used.input_tokens >= limits.input_tokens:
+            raise _over("input_tokens", limits.input_tokens, used.input_tokens)
+        if limits.output_tokens is not None and used.output_tokens >= limits.output_tokens:
+            raise _over("output_tokens", limits.output_tokens, used.output_tokens)
+        if limits.cost is not None and (used.cost or 0) >= limits.cost:
+            raise _over("cost", limits.cost, used.cost or 0)
 
 
-def _check_limit(name: str, limit: float | None, value: float) -> None:
-    if limit is not None and value >= limit:
-        raise RunLimitError(
-            f"the run reached its limit of {limit:g} {name.replace('_', ' ')} (used {value:g}) before the model "
-            f"had answered; raise Limits.{name}, or look at result.messages for what it was doing"
-        )
+def _over(name: str, limit: float, value: float) -> RunLimitError:
+    return RunLimitError(
+        f"the run reached its limit of {limit:g} {name.replace('_', ' ')} (used {value:g}) before the model "
+        f"had answered; raise Limits.{name}, or look at result.messages for what it was doing"
+    )
 
 
 async def _make_request(core: Core) -> ModelRequest:

@@ -243,7 +243,7 @@ class ListsOnDemand:
 
     def __init_subclass__(cls) -> None:
         # Not with `__getattr__`: a class that has it pays for it with every attribute of every instance.
-        for name, hint in cls.__dict__.get("__annotations__", {}).items():
+        for name, hint in getattr(cls, "__annotations__", {}).items():
             if name in cls.__dict__.get("__slots__", ()) and str(hint).startswith("list["):
                 setattr(cls, name, _list_on_demand(cls.__dict__[name]))
 

@@ -178,8 +178,6 @@ class RunStream(Generic[Oc]):
         core = self._core
         if core is None:
             return self._first()
-        if self._runtime is not None:
-            core.read_at = core.timers.now()
         return core.queue.__anext__()
 
     async def _first(self) -> Event:
@@ -421,6 +419,8 @@ def _contextlib_file() -> str:
 
 # ---- the runtime -----------------------------------------------------------------------------------------------------
 
+_LOOKS = 0.25  # of `abandoned_seconds`: so often a stream is looked at, and so much later one is stopped at most
+
 
 class Runtime:
     """Owns the tasks of runs whose streams are read by a bare `async for`, as web handlers do.
@@ -470,25 +470,25 @@ class Runtime:
     def _watch(self, core: Core) -> None:
         """A run of this runtime begins: stop it if nobody reads it."""
         self._cores.add(core)
-        core.read_at = core.timers.now()
         core.on_finish.append(lambda: self._cores.discard(core))
-        self._look_later(core)
+        self._look_later(core, 0, core.timers.now())
 
-    def _look_later(self, core: Core) -> None:
-        when = max(core.read_at + self._abandoned_seconds, core.timers.now() + 0.001)
-        timer = core.timers.call_at(when, lambda: self._look(core))
-        core.abandon_timer = timer
+    def _look_later(self, core: Core, taken: int, since: float) -> None:
+        """`taken` events were read by `since`."""
+        # Looking now and then spares every event the note that it was read.
+        when = core.timers.now() + max(self._abandoned_seconds * _LOOKS, 0.001)
+        core.abandon_timer = core.timers.call_at(when, lambda: self._look(core, taken, since))
 
-    def _look(self, core: Core) -> None:
+    def _look(self, core: Core, taken: int, since: float) -> None:
         if core.finished:
             return
-        idle = core.timers.now() - core.read_at
-        if idle >= self._abandoned_seconds:
-            if not core.questions and not core.queue.empty:
-                core.end_now(f"its stream was not read for {self._abandoned_seconds:g} s")
-                return
-            core.read_at = core.timers.now()
-        self._look_later(core)
+        now = core.timers.now()
+        if core.queue.taken != taken or core.questions or core.queue.empty:
+            taken, since = core.queue.taken, now
+        elif now - since >= self._abandoned_seconds:
+            core.end_now(f"its stream was not read for {self._abandoned_seconds:g} s")
+            return
+        self._look_later(core, taken, since)
 
 
 def _dropped(core: Core) -> None:

@@ -33,6 +33,7 @@ from .errors import SessionBusyError, SessionConflictError, SessionError
 from .messages import (
     AssistantMessage,
     Message,
+    ToolCall,
     ToolMessage,
     ToolResult,
 )
@@ -128,14 +129,14 @@ class SessionView:
     change what is in it (a hidden message, a compaction, a plugin's edit) makes a new list.
     """
 
-    __slots__ = ("_expected", "_open", "log", "results", "version")
+    __slots__ = ("_calls", "_open", "log", "results", "version")
 
     def __init__(self) -> None:
         self.log: list[Message] = []
         self.version = 0
         self.results: dict[str, ToolResult] = {}
         self._open: AssistantMessage | None = None  # the last message with calls, while its results come in
-        self._expected = 0  # how many results that will be
+        self._calls: tuple[ToolCall, ...] = ()  # of that message
 
     def apply(self, record: SessionRecord) -> None:
         """Fold one more record in. Of one that a later release wrote, what is understood of it."""
@@ -151,13 +152,13 @@ class SessionView:
             self._answer_open()
             self.log.append(record.message)
             if record.message.kind == "assistant":
-                self._expected = len(record.message.calls)
-                if self._expected:
+                self._calls = record.message.calls
+                if self._calls:
                     self._open = record.message
         elif record.kind == "call_finished":
             if self._open is not None and record.message_id == self._open.id:
                 self.results[record.result.call_id] = record.result
-                if len(self.results) == self._expected:
+                if len(self.results) == len(self._calls):
                     self._answer_open()
         elif record.kind == "message_hidden":
             self._answer_open()
@@ -170,14 +171,14 @@ class SessionView:
     def replace_last(self, message: AssistantMessage) -> None:
         """Put `message` in the place of the last one, which was applied a moment ago and is not stored yet."""
         self.log[-1] = message
-        self._expected = len(message.calls)
-        self._open = message if self._expected else None
+        self._calls = message.calls
+        self._open = message if self._calls else None
 
     def copy(self) -> SessionView:
         """A view of its own that starts from this one."""
         twin = SessionView()
         twin.log, twin.version, twin.results, twin._open = list(self.log), self.version, dict(self.results), self._open
-        twin._expected = self._expected
+        twin._calls = self._calls
         return twin
 
     def close(self) -> None:
@@ -200,7 +201,7 @@ class SessionView:
             found.update({result.call_id: result for result in given.results})
         results = [
             found.get(call.id) or ToolResult(call_id=call.id, content=INTERRUPTED, outcome="interrupted")
-            for call in message.calls
+            for call in self._calls
         ]
         name = f"{message.id}-results" if given is None else given.id
         self.log.append(ToolMessage(id=name, results=tuple(results)))

@@ -102,6 +102,11 @@ class AgentEventQueue(Generic[T]):
         """True if no produced event waits to be taken. An event that was handed over does not wait."""
         return not self._ready and not self._later
 
+    @property
+    def taken(self) -> int:
+        """How many events were taken; the one that was handed over last counts once it is acknowledged."""
+        return self._acknowledged
+
     def enable_acknowledgements(self) -> None:
         """Make `put` wait for the consumer from now on.
 
@@ -157,8 +162,13 @@ class AgentEventQueue(Generic[T]):
             self._wake_getter()
             return True
         self.refused = None
-        self._append(events)
-        self._target = target = self._produced
+        if self._ready or self._later is not None or self._discarding:
+            self._append(events)
+            target = self._produced
+        else:  # the same for where nothing waits, as nearly always
+            self._produced = target = self._produced + len(events)
+            self._ready.extend(events if len(events) == 1 else events[::-1])
+        self._target = target
         getter = self._getter
         if self._getting and getter is not None:
             if self._credit > 0:
