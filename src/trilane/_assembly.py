@@ -333,7 +333,7 @@ class Assembly:
             parts=_with_unique_ids(parts, self.message_id),
             stop_reason=response.stop_reason,
             usage=response.usage,
-            model=response.model,
+            model=response.model or self._core.setup.model.name,
             extra=response.extra,
         )
 

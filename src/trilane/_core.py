@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ._backend import EventLoop, Waiter, running_event_loop
+from ._backend import EventLoop, Waiter
 from ._dispatch import Dispatcher, place_of
 from ._flush import write
 from ._publishing import publish
@@ -76,7 +76,6 @@ class Core(ListsOnDemand):
         "_context",
         "_history",
         "_stash",
-        "abandon_timer",
         "agent_name",
         "answer_attempts",
         "answer_tasks",
@@ -85,6 +84,7 @@ class Core(ListsOnDemand):
         "batch",
         "cause",
         "children",
+        "claims",
         "clock",
         "close_reason",
         "compacted",
@@ -105,6 +105,7 @@ class Core(ListsOnDemand):
         "follow_ups",
         "hooks",
         "hurried",
+        "idle_looks",
         "keeper",
         "lane_error",
         "last_message",
@@ -154,6 +155,7 @@ class Core(ListsOnDemand):
         "stragglers",
         "strict_error",
         "suspended",
+        "taken_before",
         "timers",
         "tools",
         "turn",
@@ -161,6 +163,7 @@ class Core(ListsOnDemand):
         "view",
         "waiters",
         "watchdog",
+        "watched_by",
         "withheld",
     )
 
@@ -175,6 +178,7 @@ class Core(ListsOnDemand):
     failures: list[HookFailure]
     children: list[Core]
     follow_ups: list[UserMessage]
+    on_finish: list[Callable[[], None]]
 
     def __init__(self, setup: RunSetup, owner: TaskOwner, queue: AgentEventQueue[Event]) -> None:
         self.setup = setup
@@ -219,7 +223,7 @@ class Core(ListsOnDemand):
         # control
         self.owner = owner
         self.timers = owner.timers
-        self.loop: EventLoop = running_event_loop()
+        self.loop: EventLoop = owner.event_loop
         self.watchdog = Watchdog(owner.timers)
         self.clock = Clock(self.watchdog)
         self.main: TaskHandle | None = None
@@ -227,7 +231,10 @@ class Core(ListsOnDemand):
         self.close_reason = ""  # why the owner cancelled the run
         self.suspended = False
         self.ending = False  # the task that ends the run has begun to
-        self.abandon_timer: Any = None
+        self.claims: set[str] | None = None  # sessions with a run, from which this run's is taken when it has ended
+        # Of a runtime, which stops runs that nobody reads: its runs, and what was read of this one when it last looked.
+        self.watched_by: set[Core] | None = None
+        self.taken_before = self.idle_looks = 0
         self.finished = False
         self.settled = False
         self.result: RunResult[Any] | None = None
@@ -254,7 +261,6 @@ class Core(ListsOnDemand):
         self.strict_error: PluginError | None = None
         self.fatal: BaseException | None = None  # what a hook raised in the ending, and must reach the caller after it
         self.waiters: list[Waiter] = []  # woken on stop, steering and the end
-        self.on_finish: list[Callable[[], None]] = []
         self._stash: Stash | None = None
         self._history: History | None = None
         self.dispatcher = Dispatcher(
@@ -536,6 +542,18 @@ class Core(ListsOnDemand):
         if self.batch is not None:
             self.batch.wake()
 
+    def main_is_done(self) -> None:
+        """The task of the run has ended, perhaps without a step."""
+        from ._main import take_over_unless_ended
+
+        take_over_unless_ended(self)
+
+    def left_deaf(self, clock: Clock) -> None:
+        """A task of the run swallows every cancel."""
+        from ._main import left_deaf
+
+        left_deaf(self, clock)
+
     def notice(self) -> None:
         """Something came in from outside: whoever waits should look again. From any thread."""
         self.loop.call(self._wake)
@@ -579,11 +597,3 @@ class Core(ListsOnDemand):
         return await wait_shielded(
             self.timers, lambda: task.done, lambda waiter: task.on_done.append(waiter.wake), deadline
         )
-
-    def raise_cancel(self) -> None:
-        """Let a cancel that arrived inside a shield take effect now."""
-        if self.settled:
-            return
-        import asyncio
-
-        raise asyncio.CancelledError

@@ -342,14 +342,16 @@ def finish(core: Core, cause: BaseException | None = None) -> None:
     core.finished = True
     core.watchdog.stop()
     core.watchdog.give_up_all()
-    if core.abandon_timer is not None:
-        core.abandon_timer.cancel()
     result = make_result(core)
     result.store_error = core.store_error
     result.hook_failures = tuple(core.failures)
     result.abandoned = tuple(run.call for run in core.stragglers if run.is_running)
     if core.suspended and core.append_now is not None:
         core.store.reload_now(core.session_id)  # type: ignore[attr-defined]
+    if core.claims is not None:
+        core.claims.discard(core.session_id)
+    if core.watched_by is not None:
+        core.watched_by.discard(core)
     for call in core.on_finish:
         call()
     core.on_finish.clear()

@@ -80,8 +80,10 @@ async def _append(core: Core, records: tuple[SessionRecord, ...]) -> None:
             f"session {core.session_id!r}: the store failed: {type(outcome[0]).__name__}: {outcome[0]}"
         ) from outcome[0]
     core.version = outcome[0]
-    if cancelled:
-        core.raise_cancel()
+    if cancelled and not core.settled:  # a cancel that arrived inside the shield takes effect now
+        import asyncio
+
+        raise asyncio.CancelledError
 
 
 async def _wait_for_write(core: Core, task: TaskHandle, deadline: float) -> int:

@@ -16,19 +16,23 @@ from .decisions import RetryModel
 from .errors import ModelError, PluginError, RunLimitError, RunTimeoutError
 from .events import ModelStarted
 from .models import ModelResponse
+from .state import AgentPhase
+from .stores import MessageStored
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from ._core import Core
-    from .messages import AssistantMessage
     from .models import ModelRequest
 
-__all__ = ["generate"]
+__all__ = ["generating"]
 
 
-async def generate(core: Core) -> AssistantMessage:
-    """Call the model until it has answered or nobody wants to try again."""
+async def generating(core: Core) -> AgentPhase:
+    """Call the model until it has answered or nobody wants to try again.
+
+    Its message is in the history before anything else happens.
+    """
     call = _ModelCall(core)
     while True:
         request = core.model_request
@@ -59,7 +63,11 @@ async def generate(core: Core) -> AssistantMessage:
         assembly = core.assembly
         assert assembly is not None
         message = assembly.finish(response)
-        return message if message.model else message.replace(model=core.setup.model.name)
+        core.last_message = message
+        core.assembly = None
+        core.step = "respond"  # until it is shown as completed, which the end of the run does where that is not reached
+        core.record(MessageStored(run_id=core.run_id, message=message), tell=False)
+        return AgentPhase.READY
 
 
 def _check_deltas(core: Core) -> None:

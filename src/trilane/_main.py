@@ -18,7 +18,7 @@ from .state import AgentPhase
 if TYPE_CHECKING:
     from ._core import Core
 
-__all__ = ["LeaseKeeper", "end_run", "run_main", "take_over_unless_ended"]
+__all__ = ["LeaseKeeper", "end_run", "left_deaf", "run_main", "take_over_unless_ended"]
 
 EXTRA_SECONDS = 0.1  # beyond the grace time, before what still runs is given up
 AGAIN_SECONDS = 0.05  # between cancels of a run whose model or plugin swallows them
@@ -29,46 +29,40 @@ MAIN_SHARE = 0.4  # of the grace time, for the task of the run to hear that it i
 
 
 async def run_main(core: Core) -> None:
-    """The task of a run. It never raises."""
+    """The task of a run: drive the phases to an end, whatever happens. It never raises."""
+    # All in one coroutine: of each one more, every run that waits has a frame, and every delta passes through it.
     core.clock.start()
-    core.watchdog.on_deaf = lambda clock: _left_deaf(core, clock)
-    try:
-        await _work(core)
-    except GivenUp:
-        return
-    finally:
-        if not core.clock.given_up:
-            await _give_back(core)
-            _ending.finish(core)
-        core.clock.end()
-
-
-async def _work(core: Core) -> None:
-    """Drive the phases to an end, whatever happens."""
-    frame = core.clock.push(core.limits.run_seconds)
+    core.watchdog.on_deaf = core.left_deaf
     error: BaseException | None = None
     try:
-        phase = core.state.phase
-        while phase is not AgentPhase.COMPLETED:
-            if phase is not core.state.phase:
-                core.go(phase)
-                if core.notes:
-                    await core.deliver()
-            phase = await PHASES[phase](core)
-        await _ending.complete(core)
-    except BaseException as caught:  # every kind of end is told apart in `verdict`
-        error = caught
-    ended = core.clock.pop(frame, error)
-    core.ending = True
-    try:
+        frame = core.clock.push(core.limits.run_seconds)
+        try:
+            phase = core.state.phase
+            while phase is not AgentPhase.COMPLETED:
+                if phase is not core.state.phase:
+                    core.go(phase)
+                    if core.notes:
+                        await core.deliver()
+                phase = await PHASES[phase](core)
+            await _ending.complete(core)
+        except BaseException as caught:  # every kind of end is told apart in `verdict`
+            error = caught
+        ended = core.clock.pop(frame, error)
+        core.ending = True
         if core.state.phase is AgentPhase.COMPLETED:
             await _shielded(core, _ending.after_completed(core))
         else:
             await _shielded(core, _ending.end(core, _ending.verdict(core, ended, error), core.clock))
     except GivenUp:
-        raise
+        return
     except BaseException as late:  # a further cancel in the ending: `finish` does the rest without waiting
         core.late_causes.append(late)
+    finally:
+        del error  # its traceback holds this frame
+        if not core.clock.given_up:
+            await _give_back(core)
+            _ending.finish(core)
+        core.clock.end()
 
 
 async def _shielded(core: Core, ending: Any) -> Any:
@@ -128,7 +122,7 @@ async def end_run(core: Core, reason: str) -> int:
     return swallowed
 
 
-def _left_deaf(core: Core, clock: Clock) -> None:
+def left_deaf(core: Core, clock: Clock) -> None:
     """A task of the run has outlived its time limit by the grace time, and every cancel: go on without it."""
     if core.owner.is_trio or core.finished:
         return

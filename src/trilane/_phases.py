@@ -15,7 +15,7 @@ from ._answering import look_at_answer
 from ._batch import Batch
 from ._conversation import add_user_message, take_steering, through_on_message
 from ._dispatch import HookError, Withheld
-from ._generate import generate
+from ._generate import generating
 from ._records import error_text
 from ._resume import first_step, take_up_tools
 from ._tasks import Ended
@@ -485,16 +485,6 @@ def _cannot_replace(value: CompactedHistory) -> str:
         elif message.kind == "assistant":
             open_calls = {call.id for call in message.calls}
     return "a tool call is parted from its result" if open_calls else ""
-
-
-async def generating(core: Core) -> AgentPhase:
-    """One model call. Its message is in the history before anything else happens."""
-    message = await generate(core)
-    core.last_message = message
-    core.assembly = None
-    core.step = "respond"  # until it is shown as completed, which the end of the run does where that is not reached
-    core.record(MessageStored(run_id=core.run_id, message=message), tell=False)
-    return AgentPhase.READY
 
 
 async def running_tool(core: Core) -> AgentPhase:

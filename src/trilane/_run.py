@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self
 
@@ -16,10 +17,10 @@ from typing_extensions import TypeVar
 from ._asking import answerer_of, root_of
 from ._backend import checkpoint_if_cancelled, new_waiter
 from ._core import Core
-from ._main import LeaseKeeper, end_run, run_main, take_over_unless_ended
+from ._main import LeaseKeeper, end_run, run_main
 from ._resume import prepare
 from ._setup import RunSetup
-from ._tasks import TaskOwner, current_clock
+from ._tasks import TaskOwner, Timers, current_clock
 from .channels import AgentEventQueue, RuntimeQueues
 from .errors import AgentProtocolError, EventSinkClosed, NoAnswererError, SessionBusyError
 from .events import Event, Question, Receipt
@@ -44,8 +45,8 @@ def claimed(store: object, session: str) -> bool:
     return session in _claims.get(store, ())
 
 
-def claim(store: object, session: str) -> Callable[[], None]:
-    """Take the session for one run, or raise. The returned function gives it back."""
+def claim(store: object, session: str) -> set[str]:
+    """Take the session for one run, or raise. Discarding it from the returned set gives it back."""
     sessions = _claims.setdefault(store, set())
     if session in sessions:
         raise SessionBusyError(
@@ -53,11 +54,7 @@ def claim(store: object, session: str) -> Callable[[], None]:
             "or use another session"
         )
     sessions.add(session)
-
-    def release() -> None:
-        sessions.discard(session)
-
-    return release
+    return sessions
 
 
 # ---- the stream ------------------------------------------------------------------------------------------------------
@@ -70,6 +67,8 @@ class RunStream(Generic[Oc]):
     whatever is still going on and waits for it.
     """
 
+    __slots__ = ("__weakref__", "_core", "_owner", "_owns_tasks", "_register", "_runtime", "_setup", "session_id")
+
     def __init__(self, setup: RunSetup, register: Callable[[str, RunStream[Any]], None]) -> None:
         self._setup = setup
         self._register = register
@@ -78,6 +77,12 @@ class RunStream(Generic[Oc]):
         self._owns_tasks = False
         self._runtime: Runtime | None = None
         self.session_id = setup.session_id
+
+    def __del__(self) -> None:
+        # Whoever had the stream has let go of it: where a runtime owns the tasks, that stops the run.
+        core = getattr(self, "_core", None)
+        if core is not None and self._runtime is not None and not core.finished:
+            core.loop.call(partial(_stop_dropped, core))
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -96,32 +101,28 @@ class RunStream(Generic[Oc]):
         else:
             self._owner = self._runtime._owner
         assert self._owner is not None
-        release = claim(self._setup.store, self.session_id)
+        claims = claim(self._setup.store, self.session_id)
         try:
             if self._owns_tasks:
                 await self._owner.open()
-            await self._start(self._owner, release)
+            await self._start(self._owner, claims)
         except BaseException:
-            release()
+            claims.discard(self.session_id)
             if self._owns_tasks:
                 await self._owner.close()
             raise
         if self._runtime is not None:
             self._runtime._watch(self._running())
-            core = self._running()
-            finalizer = weakref.finalize(self, _dropped, core)
-            finalizer.atexit = False
-            core.on_finish.append(lambda: finalizer.detach() and None)
         return self
 
-    async def _start(self, owner: TaskOwner, release: Callable[[], None]) -> None:
+    async def _start(self, owner: TaskOwner, claims: set[str]) -> None:
         queues = self._setup.queues
         queue: AgentEventQueue[Event] = AgentEventQueue() if queues is None else queues.output
         queue.enable_acknowledgements()
         if self._setup.parent is None:  # plugins may have changed since the stream was made; a child's are its parent's
             self._setup.hooks = self._setup.plugins.compile()
         core = self._setup.core_type(self._setup, owner, queue)
-        core.on_finish.append(release)
+        core.claims = claims
         if queues is not None:
             queues.input.on_put = _Inlet(core)
         if core.append_now is not None:
@@ -145,7 +146,7 @@ class RunStream(Generic[Oc]):
         core.begin()
         self._register(self.session_id, self)
         core.main = owner.spawn(run_main, core)
-        core.main.on_done.append(lambda: take_over_unless_ended(core))
+        core.main.on_done.append(core.main_is_done)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -419,14 +420,14 @@ def _contextlib_file() -> str:
 
 # ---- the runtime -----------------------------------------------------------------------------------------------------
 
-_LOOKS = 0.25  # of `abandoned_seconds`: so often a stream is looked at, and so much later one is stopped at most
+_LOOKS = 4  # so often in `abandoned_seconds` streams are looked at: one is stopped so much later at most
 
 
 class Runtime:
     """Owns the tasks of runs whose streams are read by a bare `async for`, as web handlers do.
 
-    A stream that is dropped is stopped; one that is kept but not read for `abandoned_seconds` is stopped too, unless a
-    question of it is open. Leaving the runtime stops all.
+    A stream that is dropped is stopped; one that is kept but not read for `abandoned_seconds`, or up to a quarter
+    longer, is stopped too, unless a question of it is open. Leaving the runtime stops all.
     """
 
     def __init__(self, make: Callable[..., RunStream[Any]], abandoned_seconds: float) -> None:
@@ -434,6 +435,7 @@ class Runtime:
         self._abandoned_seconds = abandoned_seconds
         self._owner: TaskOwner | None = None
         self._cores: set[Core] = set()
+        self._timer: Any = None  # of the next look at all of them
 
     async def __aenter__(self) -> Self:
         self._owner = TaskOwner()
@@ -450,6 +452,9 @@ class Runtime:
             swallowed += await end_run(core, "its runtime was left")
         await self._owner.close()
         self._owner = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if swallowed:
             import asyncio
 
@@ -470,30 +475,28 @@ class Runtime:
     def _watch(self, core: Core) -> None:
         """A run of this runtime begins: stop it if nobody reads it."""
         self._cores.add(core)
-        core.on_finish.append(lambda: self._cores.discard(core))
-        self._look_later(core, 0, core.timers.now())
+        core.watched_by = self._cores
+        if self._timer is None:
+            self._look_later(core.timers)
 
-    def _look_later(self, core: Core, taken: int, since: float) -> None:
-        """`taken` events were read by `since`."""
-        # Looking now and then spares every event the note that it was read.
-        when = core.timers.now() + max(self._abandoned_seconds * _LOOKS, 0.001)
-        core.abandon_timer = core.timers.call_at(when, lambda: self._look(core, taken, since))
+    def _look_later(self, timers: Timers) -> None:
+        # Looking now and then, at all of them, spares every event the note that it was read and every run a timer.
+        when = timers.now() + max(self._abandoned_seconds / _LOOKS, 0.001)
+        self._timer = timers.call_at(when, partial(self._look, timers))
 
-    def _look(self, core: Core, taken: int, since: float) -> None:
-        if core.finished:
-            return
-        now = core.timers.now()
-        if core.queue.taken != taken or core.questions or core.queue.empty:
-            taken, since = core.queue.taken, now
-        elif now - since >= self._abandoned_seconds:
-            core.end_now(f"its stream was not read for {self._abandoned_seconds:g} s")
-            return
-        self._look_later(core, taken, since)
+    def _look(self, timers: Timers) -> None:
+        self._timer = None
+        for core in tuple(self._cores):
+            taken = core.queue.taken
+            if core.taken_before != taken or core.questions or core.queue.empty:
+                core.taken_before, core.idle_looks = taken, 0
+                continue
+            core.idle_looks += 1
+            if core.idle_looks >= _LOOKS:
+                core.end_now(f"its stream was not read for {self._abandoned_seconds:g} s")
+        if self._cores:
+            self._look_later(timers)
 
 
-def _dropped(core: Core) -> None:
-    def cancel() -> None:
-        core.end_now("its stream was dropped")
-
-    if not core.finished:
-        core.loop.call(cancel)
+def _stop_dropped(core: Core) -> None:
+    core.end_now("its stream was dropped")

@@ -16,7 +16,7 @@ from itertools import count
 from time import monotonic
 from typing import Any
 
-from ._backend import Waiter, current_backend, new_waiter, start_now
+from ._backend import Waiter, current_backend, new_waiter, running_event_loop, start_now
 
 __all__ = [
     "Clock",
@@ -163,10 +163,11 @@ class TaskHandle:
 class TaskOwner:
     """Where the tasks of a run (or of a runtime) live."""
 
-    __slots__ = ("_manager", "_nursery", "is_trio", "timers")
+    __slots__ = ("_manager", "_nursery", "event_loop", "is_trio", "timers")
 
     def __init__(self) -> None:
         self.timers = Timers()
+        self.event_loop = running_event_loop()
         self.is_trio = self.timers.backend == "trio"
         self._manager: Any = None
         self._nursery: Any = None

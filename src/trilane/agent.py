@@ -377,11 +377,11 @@ class Agent(Generic[D, O]):
         """
         from .stores import undo_compaction
 
-        release = claim(self.store, session)
+        claims = claim(self.store, session)
         try:
             return await undo_compaction(self.store, session)
         finally:
-            release()
+            claims.discard(session)
 
     async def replay(
         self,

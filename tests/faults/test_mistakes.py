@@ -78,8 +78,19 @@ MISTAKES = {
         replace=(
             (
                 "channels/event_queue.py",
-                "        self._held = self._acknowledging\n        item",
-                "        self._held = self._acknowledging\n        self.acknowledge()\n        item",
+                "        self._held = self._acknowledging\n        return ready",
+                "        self._held = self._acknowledging\n        self.acknowledge()\n        return ready",
+            ),
+        ),
+    ),
+    "a hook that is called before what it is told of is stored": Mistake(
+        arguments="--scenario store_approval --fault stop",
+        invariant="stored_first",
+        replace=(
+            (
+                "_core.py",
+                "        if self.outbox:\n            await self.flush()\n        if self.must_show",
+                "        if self.must_show",
             ),
         ),
     ),
