@@ -78,13 +78,13 @@ MISTAKES = {
         replace=(
             (
                 "channels/event_queue.py",
-                "        self._held = self._acknowledging\n        return ready",
-                "        self._held = self._acknowledging\n        self.acknowledge()\n        return ready",
+                "            return ready.pop()\n        getter",
+                "            self.acknowledge()\n            return ready.pop()\n        getter",
             ),
         ),
     ),
     "a hook that is called before what it is told of is stored": Mistake(
-        arguments="--scenario store_approval --fault stop",
+        arguments="--scenario store_steering --fault stop",
         invariant="stored_first",
         replace=(
             (

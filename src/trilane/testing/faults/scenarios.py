@@ -394,7 +394,7 @@ def _store_steering(stage: Stage) -> Play:
                 said.append(text)
                 _say(run.steer, text)
 
-    plugins = [EveryHook(stage, "first"), Listener(stage, "listener")]
+    plugins = [EveryHook(stage, "first")]  # nobody hears notifications, before which everything is stored anyway
     script: list[ScriptStep] = [[_one("look")], "Elsewhere.", "And again."]
     return Play(script=script, tools=[worker("look")], plugins=plugins, react=react, store="slow")
 
