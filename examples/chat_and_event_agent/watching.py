@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from trilane import Event, LaneQueue, Reply, RuntimeQueues, ToolCallEvent, ToolResult, UserMessage
@@ -119,22 +118,16 @@ class _Output(AgentEventQueue[Event]):
         self._see(events)
         super().put_nowait(*events)
 
-    def get(self) -> Coroutine[Any, Any, Event]:
-        return self._taken(super().get())
-
-    def next(self) -> Coroutine[Any, Any, Event]:
-        return self._taken(super().next())
+    async def __anext__(self) -> Event:
+        event = await super().__anext__()
+        self._waiting -= 1
+        self._note("output", "take", event, self._waiting)
+        return event
 
     def _see(self, events: tuple[Event, ...]) -> None:
         for event in events:
             self._waiting += 1
             self._note("output", "put", event, self._waiting)
-
-    async def _taken(self, taking: Coroutine[Any, Any, Event]) -> Event:
-        event = await taking
-        self._waiting -= 1
-        self._note("output", "take", event, self._waiting)
-        return event
 
 
 def _described(item: object) -> tuple[str, str]:

@@ -134,7 +134,7 @@ class Assembly:
             event = self._fast_event(core, message_id=self.message_id, index=self._shown_index, text=text)
             clock, queue = current_clock.get(), core.queue
             try:
-                if queue.putting is False:
+                if core.offers and queue.putting is False:
                     since = clock.now()
                     done = queue.offer(event)
                     clock.skip(since)

@@ -89,7 +89,9 @@ class Batch:
             if run.state == "new":
                 await decide(core, run)
                 core.check()
-        wanted = sum(1 for run in self.runs if run.state != "finished")
+        wanted = 0
+        for run in self.runs:
+            wanted += run.state != "finished"
         for one in core.lineage():
             limit = one.limits.tool_calls
             if limit is not None and one.own_tool_calls + wanted > limit:
@@ -120,7 +122,10 @@ class Batch:
             self._collect_lost()
             self._heed_outside()
             self._start_possible()
-            await self._take_replies()
+            for run in self.runs:
+                if run.entry is not None:
+                    await self._take_replies()
+                    break
             announced = self._announce_finished()
             if not self.needs_running:
                 if announced:

@@ -14,13 +14,19 @@ from .stores import MessageStored
 if TYPE_CHECKING:
     from ._core import Core
 
-__all__ = ["add_user_message", "take_steering", "through_on_message"]
+__all__ = ["add_user_message", "has_steering", "take_steering", "through_on_message"]
+
+
+def has_steering(core: Core) -> bool:
+    """True if something was said since the last time."""
+    if core.queues is not None:
+        core.take_input()
+    return bool(core.steering)
 
 
 async def take_steering(core: Core) -> bool:
     """Take in what was said since the last time; True if there was anything. The caller shows it."""
-    core.take_input()
-    if not core.steering:
+    if not has_steering(core):
         return False
     while core.steering:
         message = core.steering.pop(0)

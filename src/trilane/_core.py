@@ -19,6 +19,7 @@ from ._flush import write
 from ._publishing import publish
 from ._records import ListsOnDemand, made_before, stamped
 from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, current_clock, wait_shielded
+from .channels import AgentEventQueue
 from .context import History, RunContext, Stash, ToolContext
 from .errors import PluginError, RunCancelledError
 from .events import (
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from ._questions import OpenQuestion
     from ._setup import RunSetup
     from ._stored import StoredPoint
-    from .channels import AgentEventQueue
     from .events import Event
     from .messages import AssistantMessage
     from .models import ModelRequest, ModelResponse
@@ -120,6 +120,7 @@ class Core(ListsOnDemand):
         "must_show",
         "notes",
         "notes_for_model",
+        "offers",
         "on_finish",
         "outbox",
         "output",
@@ -212,6 +213,7 @@ class Core(ListsOnDemand):
         # lanes
         self.queue = queue
         self.queues = setup.queues
+        self.offers = type(queue).put is AgentEventQueue.put  # else whoever made it wants to see what is put
         self.pending: list[Event] = []
         self.must_show = False
         self.seq = 0
@@ -232,8 +234,7 @@ class Core(ListsOnDemand):
         self.suspended = False
         self.ending = False  # the task that ends the run has begun to
         self.claims: set[str] | None = None  # sessions with a run, from which this run's is taken when it has ended
-        # Of a runtime, which stops runs that nobody reads: its runs, and what was read of this one when it last looked.
-        self.watched_by: set[Core] | None = None
+        self.watched_by: set[Core] | None = None  # the runs of a runtime, which stops those that nobody reads
         self.taken_before = self.idle_looks = 0
         self.finished = False
         self.settled = False
@@ -377,7 +378,7 @@ class Core(ListsOnDemand):
         clock, main, queue = current_clock.get(), self.clock, self.queue
         still = False
         try:
-            if queue.putting is False:
+            if self.offers and queue.putting is False:
                 since = clock.now()
                 done = queue.offer(*pending)
                 clock.skip(since)

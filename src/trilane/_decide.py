@@ -110,8 +110,8 @@ def arguments_hash(arguments: Mapping[str, Any]) -> str:
 
 async def decide(core: Core, run: CallRun) -> None:
     """Ask every plugin about a call, and leave it `ready`, `waiting` or `finished`."""
-    run.asks = []
-    run.asked_by = []
+    if run.asks:
+        run.asks, run.asked_by = [], []
     used: UseResult | None = None
     implementations = core.hooks.decide_tool
     if implementations:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._assembly import Assembly
 from ._backend import new_waiter
-from ._conversation import take_steering
+from ._conversation import has_steering, take_steering
 from ._dispatch import HookError
 from ._tasks import Ended
 from .decisions import RetryModel
@@ -125,9 +125,12 @@ class _ModelCall:
         self.attempt += 1
         self.last = None
         core.produce(ModelStarted, model=core.setup.model.name, attempt=self.attempt)
-        await core.show()
+        if core.notes:
+            await core.deliver()
+        await core.put()
+        core.check()
         hooks = core.hooks
-        if not (hooks.on_model_request or hooks.around_model or hooks.on_message):
+        if not (hooks.on_model_request or hooks.around_model or hooks.on_message) and has_steering(core):
             request = await _hear(core, request)
         assembly = core.assembly = Assembly(core)
         # Not in a function of its own: each coroutine between the run's task and the model costs every delta a step,

@@ -35,8 +35,10 @@ async def execute(core: Core, batch: Batch, run: CallRun) -> None:
     try:
         if core.stop_error is not None:  # it came between the start of this task and its first step
             run.result = _not_run(run, f"the run was stopped ({core.stop_error})")
-        else:
+        elif core.hooks.before_tool or core.hooks.around_tool or core.hooks.after_tool:
             await _with_hooks(core, batch, run, clock)
+        else:
+            await _attempts(core, batch, run, clock)
     except GivenUp:
         return  # the call was answered without it
     except Withheld as withheld:
@@ -218,9 +220,14 @@ async def _once(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Any:
     assert run.kwargs is not None
     run.began = True
     context: ToolContext[Any] = ToolContext(core, run.call, run.key, run.attempt)
+    value: Any
     frame = clock.push(tool.timeout)
     try:
-        value = await _call(core, batch, run, context)
+        if tool.kind == "async":  # not in a coroutine more: of each, every tool that waits has a frame
+            value = tool.call(run.kwargs, context)
+            value = await value
+        else:
+            value = await _call(core, batch, run, context)
     except BaseException as error:
         ended = clock.pop(frame, error)
         if ended is Ended.TIMED_OUT:

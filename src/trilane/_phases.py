@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._answering import look_at_answer
 from ._batch import Batch
-from ._conversation import add_user_message, take_steering, through_on_message
+from ._conversation import add_user_message, has_steering, take_steering, through_on_message
 from ._dispatch import HookError, Withheld
 from ._generate import generating
 from ._records import error_text
@@ -204,7 +204,8 @@ async def _begin(core: Core) -> None:
 
 async def _turn(core: Core) -> AgentPhase | None:
     """Take in what was said, compact if somebody can, and prepare the request of the next turn."""
-    await take_steering(core)
+    if has_steering(core):
+        await take_steering(core)
     if core.outbox:
         await core.flush()
     if core.hooks.on_compact and core.compacted_turn != core.turn and core.view.log:
@@ -222,7 +223,10 @@ async def _turn(core: Core) -> AgentPhase | None:
         await core.before_hook()
         while await take_steering(core):
             await core.before_hook()
-    request = await _make_request(core)
+    instructions: Any = core.setup.instructions
+    if callable(instructions):
+        instructions = await _call_instructions(core, instructions)
+    request = _make_request(core, instructions)
     if hooks.on_model_request:
         request = await core.dispatcher.chain(
             hooks.on_model_request, core.clock, (core.context,), request, ModelRequest
@@ -252,13 +256,8 @@ def _over(name: str, limit: float, value: float) -> RunLimitError:
     )
 
 
-async def _make_request(core: Core) -> ModelRequest:
+def _make_request(core: Core, instructions: str) -> ModelRequest:
     setup = core.setup
-    instructions: Any = setup.instructions
-    if callable(instructions):
-        instructions = await _call_instructions(core, instructions)
-        if not isinstance(instructions, str):
-            raise ConfigError(f"instructions= returned {type(instructions).__name__}; return a str")
     context = tuple(core.notes_for_model)
     core.notes_for_model = []
     return ModelRequest(
@@ -273,7 +272,7 @@ async def _make_request(core: Core) -> ModelRequest:
     )
 
 
-async def _call_instructions(core: Core, function: Callable[[RunContext[Any]], Any]) -> Any:
+async def _call_instructions(core: Core, function: Callable[[RunContext[Any]], Any]) -> str:
     """What an `instructions=` function returns. Like a hook it has its time, and nobody else's cancels."""
     seconds = core.setup.hook_timeout
     frame = core.clock.push(seconds)
@@ -290,6 +289,8 @@ async def _call_instructions(core: Core, function: Callable[[RunContext[Any]], A
             raise ConfigError(text) from error
         raise
     core.clock.pop(frame, None)
+    if not isinstance(value, str):
+        raise ConfigError(f"instructions= returned {type(value).__name__}; return a str")
     return value
 
 
@@ -321,7 +322,9 @@ async def _respond(core: Core) -> AgentPhase | None:
         await batch.finish_refused()
         return None
     core.step = "answer"
-    await _end_turn(core, message)
+    if core.hooks.after_turn:
+        await _tell_turn(core, message)
+    core.produce(TurnCompleted, turn=core.turn, usage=message.usage)
     return None
 
 
@@ -386,15 +389,15 @@ async def _tools_done(core: Core) -> None:
     core.batch = None
     message = core.last_message
     assert message is not None
-    await _end_turn(core, message)
+    if core.hooks.after_turn:
+        await _tell_turn(core, message)
+    core.produce(TurnCompleted, turn=core.turn, usage=message.usage)
     core.step = "turn"
 
 
-async def _end_turn(core: Core, message: AssistantMessage) -> None:
-    if core.hooks.after_turn:
-        await core.before_hook()
-        await core.dispatcher.notify(core.hooks.after_turn, core.clock, core.context, core.turn, message)
-    core.produce(TurnCompleted, turn=core.turn, usage=message.usage)
+async def _tell_turn(core: Core, message: AssistantMessage) -> None:
+    await core.before_hook()
+    await core.dispatcher.notify(core.hooks.after_turn, core.clock, core.context, core.turn, message)
 
 
 _STEPS: Mapping[str, Callable[[Core], Awaitable[AgentPhase | None]]] = MappingProxyType(

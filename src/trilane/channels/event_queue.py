@@ -38,6 +38,8 @@ class AgentEventQueue(Generic[T]):
     `fail` and `close` are terminal signals: what is queued still comes first, the first signal wins and stays. A put
     that is parked when the signal comes ends with the error of `fail`, or with `QueueClosed`; a put after it raises
     `AgentProtocolError`.
+
+    To see what passes, override `put`, `put_nowait` and `__anext__`; a run and `get` use these.
     """
 
     __slots__ = (
