@@ -1,7 +1,7 @@
 """A process that is told something and answers, line by line: for what several processes share.
 
 What it writes to stderr is kept, so that an error can say why it ended too early. What the processes do is in
-`races.py`.
+`races.py` and `sharing.py`.
 """
 
 from __future__ import annotations
