@@ -1,7 +1,9 @@
 """Takes the screenshots of the documentation: `uv run --group browser python docs/_pictures.py`.
 
 It needs Debian's package chromium. The pictures go to `docs/images/`, with the hash of what they show, so that a guard
-notices when the pages have changed since. What is made from code in the reference: `_generate.py`.
+notices when the pages have changed since. Beside the one of the tutorial stands what could be read in it: a guard looks
+at that page again and compares, for the pixels of two machines differ and what is said on the page does not. What is
+made from code in the reference: `_generate.py`.
 """
 
 from __future__ import annotations
@@ -9,14 +11,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
+import re
 import shutil
+import signal
 import struct
+import subprocess
 import sys
+import tempfile
 import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +31,18 @@ IMAGES = ROOT / "docs" / "images"
 SOURCES = IMAGES / ".sources"
 STATIC = ROOT / "plugins" / "trilane-web" / "src" / "trilane_web" / "static"
 EXAMPLES = ROOT / "examples"
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--font-render-hinting=none")
+TUTORIAL = ROOT / "docs" / "tutorials" / "serve-it-to-a-browser.md"
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--font-render-hinting=none",
+)
+SMALL = {"viewport": {"width": 960, "height": 600}}
 WIDE = {"viewport": {"width": 1280, "height": 800}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 1.5, "has_touch": True}
 
@@ -73,7 +90,25 @@ def _served(web: Any) -> Iterator[str]:
             thread.join()
 
 
-def _assistant() -> Any:
+@contextmanager
+def _tutorial() -> Iterator[str]:
+    """The agent of the tutorial, served as the tutorial says."""
+    found = re.search(r'```python title="my_agents\.py"\n(.*?)^```', TUTORIAL.read_text(encoding="utf-8"), re.S | re.M)
+    if found is None:
+        raise LookupError(f"{TUTORIAL.name} shows no my_agents.py")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "my_agents.py").write_text(found[1], encoding="utf-8")
+        command = [sys.executable, "-m", "trilane", "serve", "my_agents:helper", "--port", "0"]
+        server = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+        assert server.stderr is not None
+        try:
+            yield server.stderr.readline().split(" at ")[1].strip()
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.communicate(timeout=20)
+
+
+def _assistant() -> AbstractContextManager[str]:
     """An agent that has something to show."""
     from trilane import Agent, Delta, ReasoningPart, TextPart, ToolContext, tool
     from trilane.testing import ScriptedModel, Step, call
@@ -97,10 +132,10 @@ def _assistant() -> Any:
     mail = call("send_mail", to="ann@example.org", subject="Our trip", urgent=False)
     script = ("Hello! Ask me about the trip.", call("list_files", folder="trip"), said, mail, "It is sent.")
     agent = Agent(ScriptedModel(*script), tools=[list_files, send_mail], name="Travel assistant")
-    return app(agent, settings=WebSettings(lanes=True))
+    return _served(app(agent, settings=WebSettings(lanes=True)))
 
 
-def _two_agents() -> Any:
+def _two_agents() -> AbstractContextManager[str]:
     """The example, with an event agent that never takes the second call."""
     sys.path.insert(0, str(EXAMPLES))
     try:
@@ -108,7 +143,7 @@ def _two_agents() -> Any:
         application = importlib.import_module("chat_and_event_agent.application")
     finally:
         sys.path.remove(str(EXAMPLES))
-    return application.make_site(desk.DeskModel(), pause=asyncio.Event().wait)
+    return _served(application.make_site(desk.DeskModel(), pause=asyncio.Event().wait))
 
 
 # ---- what is done on the pages ---------------------------------------------------------------------------------------
@@ -161,18 +196,27 @@ def _call_that_waits(page: Any) -> None:
     page.locator("details.tool").nth(1).wait_for()
 
 
-Scene = tuple[Callable[[], Any], str, dict[str, Any], Callable[[Any], None]]
+def _question_of_the_tutorial(page: Any) -> None:
+    _ask(page, "Ring the bell 3 times.")
+    page.get_by_role("button", name="Approve").wait_for()
+
+
+Scene = tuple[Callable[[], AbstractContextManager[str]], str, dict[str, Any], Callable[[Any], None]]
 SCENES: dict[str, Scene] = {
+    "chat-page": (_tutorial, "", SMALL, _question_of_the_tutorial),
     "page-light": (_assistant, "", WIDE, _answer_and_lanes),
     "page-dark": (_assistant, "", {**WIDE, "color_scheme": "dark"}, _approval),
     "page-phone": (_assistant, "", PHONE, _approval_on_a_phone),
     "queues-light": (_two_agents, "queues/", WIDE, _call_that_waits),
 }
+READ = ("chat-page",)  # what can be read there is kept
 
 
-def _take(browser: Any, scene: Scene) -> bytes:
-    make, path, screen, act = scene
-    with _served(make()) as url:
+@contextmanager
+def _played(browser: Any, scene: Scene) -> Iterator[Any]:
+    """The page, at the moment that is to be seen."""
+    serve, path, screen, act = scene
+    with serve() as url:
         context = browser.new_context(reduced_motion="reduce", **screen)
         page = context.new_page()
         page.goto(url + path)
@@ -180,9 +224,19 @@ def _take(browser: Any, scene: Scene) -> bytes:
         act(page)
         page.evaluate("document.activeElement.blur()")
         page.wait_for_load_state("networkidle") if path == "" else None
-        picture: bytes = page.screenshot(animations="disabled", caret="hide")
+        yield page
         context.close()
+
+
+def _take(page: Any) -> bytes:
+    picture: bytes = page.screenshot(animations="disabled", caret="hide")
     return picture
+
+
+def _read(page: Any) -> str:
+    """What can be read on the page, a line for each piece of text."""
+    lines = (line.strip() for line in page.locator("main").inner_text().splitlines())
+    return "\n".join(line for line in lines if line) + "\n"
 
 
 # ---- PNG ---------------------------------------------------------------------------------------
@@ -250,20 +304,27 @@ def _unfiltered(kind: int, row: bytearray, above: bytearray, channels: int) -> b
     return row
 
 
+def chromium() -> str:
+    """Where the Chromium of the system is; empty if there is none."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or ""
+
+
 def main() -> int:
     """Take all pictures."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
+    if not chromium():
         print("chromium is not installed: apt-get install chromium", file=sys.stderr)
         return 1
     playwright = importlib.import_module("playwright.sync_api")
     IMAGES.mkdir(exist_ok=True)
     with playwright.sync_playwright() as engine:
-        browser = engine.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        browser = engine.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         for name, scene in SCENES.items():
-            picture = with_palette(_take(browser, scene))
-            (IMAGES / f"{name}.png").write_bytes(picture)
-            print(f"{name}.png: {len(picture) / 1000:.0f} kB")
+            with _played(browser, scene) as page:
+                picture = with_palette(_take(page))
+                (IMAGES / f"{name}.png").write_bytes(picture)
+                print(f"{name}.png: {len(picture) / 1000:.0f} kB")
+                if name in READ:
+                    (IMAGES / f"{name}.txt").write_text(_read(page), encoding="utf-8")
         browser.close()
     SOURCES.write_text(sources_hash() + "\n", encoding="utf-8")
     return 0

@@ -1,4 +1,4 @@
-"""What stores over a database share: who is dead, large texts beside the records, jobs for threads."""
+"""What stores over a database share: who is dead, leases, large texts beside the records, jobs for threads."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import anyio
 import pytest
 
+from trilane.errors import SessionConflictError
 from trilane.stores import DamagedRecord
 from trilane.storing import (
     PLAIN,
     DroppedError,
+    HeldLeases,
     Job,
+    RenewedLease,
     describe_holder,
     is_gone,
+    lease_busy,
+    lease_lost,
     pack,
     this_process,
     unpack,
@@ -45,6 +51,68 @@ def test_who_it_is() -> None:
     assert describe_holder(json.dumps({**me, "pid": 1})) == "process 1"
     assert describe_holder(json.dumps({**me, "host": "harbour"})) == f"process {os.getpid()} on harbour"
     assert describe_holder("rubbish") == "another process"
+
+
+def taken(session: str, ttl_seconds: float) -> RenewedLease:
+    lease = RenewedLease(session, ttl_seconds)
+    lease.until = time.monotonic() + ttl_seconds
+    return lease
+
+
+def test_a_lease_is_valid_from_its_taking_until_it_runs_out_or_is_invalidated() -> None:
+    lease = RenewedLease("s", 30)
+    assert not lease.is_valid
+    lease.until = time.monotonic() + 30
+    assert lease.is_valid
+    lease.check()
+    lease.until = time.monotonic()
+    assert not lease.is_valid
+    lease.check()  # that is for the database to say
+    lease.invalidate()
+    with pytest.raises(SessionConflictError, match="session 's': the lease is not valid any more; nothing was written"):
+        lease.check()
+    assert lease.token != RenewedLease("s", 30).token
+
+
+def test_leases_are_due_thrice_in_their_time_the_shortest_first() -> None:
+    leases: HeldLeases[RenewedLease] = HeldLeases()
+    assert leases.due_in() is None
+    long, short = taken("s", 30), taken("t", 3)
+    leases.hold(long)
+    assert leases.due_in() == pytest.approx(10, abs=0.9)
+    leases.hold(short)
+    assert leases.due_in() == pytest.approx(1, abs=0.9)
+    leases.postpone()
+    assert leases.due_in() == pytest.approx(0.5, abs=0.4)
+    leases.release(short)
+    leases.release(short)
+    leases.renewed([long], [long.token], at=time.monotonic() + 30)
+    assert leases.due_in() == pytest.approx(40, abs=0.9)
+    assert (leases.held(), long.is_valid, short.is_valid) == ([long], True, False)
+
+
+def test_what_was_not_renewed_is_lost_unless_that_is_unknown() -> None:
+    leases: HeldLeases[RenewedLease] = HeldLeases()
+    kept, lost, locked = (taken(session, 30) for session in "stu")
+    for lease in (kept, lost, locked):
+        leases.hold(lease)
+    until = locked.until
+    leases.postpone()
+    leases.renewed([kept, lost, locked], {kept.token}, at=time.monotonic() + 9, unknown={locked.token})
+    assert leases.held() == [kept, locked]
+    assert (kept.is_valid, lost.is_valid, locked.is_valid) == (True, False, True)
+    assert kept.until > until == locked.until
+    assert leases.due_in() == pytest.approx(0.5, abs=0.4)  # the one that is unknown is tried again soon
+
+
+def test_who_is_refused_is_told_why() -> None:
+    assert str(lease_busy("s", this_process(), 12.3)) == (
+        "session 's' is in use by this process; wait for its run, or for 12 s should that be dead"
+    )
+    assert str(lease_lost("s")) == (
+        "session 's': the lease ran out or was taken over, for this process did not renew it in time; nothing was "
+        "written. Load the session again, or resume it."
+    )
 
 
 def test_small_records_stay_as_they_are_and_large_ones_come_back() -> None:

@@ -1,8 +1,9 @@
-"""What session stores over a database share: large texts beside the records, who holds a lease, work for threads.
+"""What session stores over a database share: large texts beside the records, leases, work for threads.
 
 `pack` takes large texts out of a record and `unpack` puts them back. `this_process` names the holder of a lease so that
-`is_gone` can tell whether it died. A `Job` is work for a thread that owns a connection, awaited by a task of asyncio or
-trio. What a store must do is in `stores.py`; the databases are in plugins.
+`is_gone` can tell whether it died. `HeldLeases` knows when each `RenewedLease` of a store has to be renewed. A `Job` is
+work for a thread that owns a connection, awaited by a task of asyncio or trio. What a store must do is in `stores.py`;
+the databases are in plugins.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from platform import node
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from .errors import SessionBusyError, SessionConflictError
 
 if TYPE_CHECKING:
     from .stores import SessionRecord
@@ -24,10 +28,14 @@ __all__ = [
     "PLAIN",
     "REFERENCE",
     "DroppedError",
+    "HeldLeases",
     "Job",
     "Packed",
+    "RenewedLease",
     "describe_holder",
     "is_gone",
+    "lease_busy",
+    "lease_lost",
     "pack",
     "this_process",
     "unpack",
@@ -187,6 +195,152 @@ def describe_holder(holder: str) -> str:
     if host and host != node():
         return f"process {pid} on {host}"
     return "this process" if pid == os.getpid() else f"process {pid}"
+
+
+# ---- leases, and when they are renewed -------------------------------------------------------------------------------
+
+RENEWALS = 3  # in the time a lease lasts
+AGAIN_SECONDS = 0.5  # after a renewal that failed
+
+
+class RenewedLease:
+    """The right to append to one session, as long as its store renews it: what `SessionStore.lease` yields.
+
+    Args:
+        session: The session it is for.
+        ttl_seconds: How long it lasts after each renewal.
+
+    Attributes:
+        session: The session it is for.
+        token: What tells it from every other lease, in the database.
+        ttl_seconds: How long it lasts after each renewal.
+        until: When it runs out unless it is renewed, in monotonic time; the store sets it when it has taken the lease.
+    """
+
+    def __init__(self, session: str, ttl_seconds: float) -> None:
+        self.session = session
+        self.token = os.urandom(12).hex()
+        self.ttl_seconds = ttl_seconds
+        self.until = 0.0
+        self._ended = False
+
+    @property
+    def is_valid(self) -> bool:
+        """False once it ran out, was lost or given back, as far as this process knows."""
+        return not self._ended and time.monotonic() < self.until
+
+    def invalidate(self) -> None:
+        """Nothing more is written under it, not even what is being written now and not committed yet."""
+        self._ended = True
+
+    def check(self) -> None:
+        """It was not invalidated. Whether it ran out the database knows better.
+
+        Raises:
+            SessionConflictError: it was invalidated.
+        """
+        if self._ended:
+            raise SessionConflictError(
+                f"session {self.session!r}: the lease is not valid any more; nothing was written. Load it again."
+            )
+
+
+L = TypeVar("L", bound=RenewedLease)
+
+
+class HeldLeases(Generic[L]):
+    """The leases that a store holds, and when its heartbeat has to renew them. For any thread.
+
+    A subclass has the statements. Its heartbeat waits for `due_in`, calls `postpone`, renews what is in `held` and says
+    with `renewed` what came of it.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[L] = []
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def hold(self, lease: L) -> None:
+        """From now on the heartbeat renews it.
+
+        Args:
+            lease: One that was taken: its `until` is set.
+        """
+        with self._lock:
+            self._held.append(lease)
+            self._next = min(self._next, _due(lease)) if len(self._held) > 1 else _due(lease)
+
+    def release(self, lease: L) -> None:
+        """The heartbeat renews it no longer, and it is not valid any more. May be called again."""
+        lease.invalidate()
+        with self._lock:
+            if lease in self._held:
+                self._held.remove(lease)
+
+    def held(self) -> list[L]:
+        """Those to renew."""
+        with self._lock:
+            return list(self._held)
+
+    def due_in(self) -> float | None:
+        """Seconds until leases have to be renewed; None if none is held."""
+        with self._lock:
+            return self._next - time.monotonic() if self._held else None
+
+    def postpone(self) -> None:
+        """Renewing begins. Should it fail, it is tried again soon."""
+        with self._lock:
+            self._next = time.monotonic() + AGAIN_SECONDS
+
+    def renewed(
+        self, leases: Iterable[L], tokens: Collection[str], *, at: float, unknown: Collection[str] = ()
+    ) -> None:
+        """What came of renewing: the rest is lost, and released.
+
+        Args:
+            leases: Those that were to be renewed.
+            tokens: Of those that were.
+            at: The monotonic time before it was done: they last from then.
+            unknown: Tokens of those that could not be renewed now and are not lost. They are tried again soon.
+        """
+        for lease in leases:
+            if lease.token in tokens:
+                lease.until = at + lease.ttl_seconds
+            elif lease.token not in unknown:
+                self.release(lease)
+        if not unknown:
+            with self._lock:
+                self._next = min((_due(lease) for lease in self._held), default=0.0)
+
+
+def _due(lease: RenewedLease) -> float:
+    return lease.until - lease.ttl_seconds + lease.ttl_seconds / RENEWALS
+
+
+def lease_busy(session: str, holder: str, seconds: float) -> SessionBusyError:
+    """The error to raise where somebody has the lease.
+
+    Args:
+        session: The session.
+        holder: Who, as `this_process` wrote it there.
+        seconds: How long the lease still lasts.
+    """
+    return SessionBusyError(
+        f"session {session!r} is in use by {describe_holder(holder)}; wait for its run, or for {seconds:.0f} s should "
+        "that be dead"
+    )
+
+
+def lease_lost(session: str) -> SessionConflictError:
+    """The error to raise for a write under a lease that is in the database no longer, or has run out there.
+
+    Args:
+        session: The session.
+    """
+    return SessionConflictError(
+        f"session {session!r}: the lease ran out or was taken over, for this process did not renew it in time; "
+        "nothing was written. Load the session again, or resume it."
+    )
 
 
 # ---- work for the thread of a connection -----------------------------------------------------------------------------

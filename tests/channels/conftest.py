@@ -13,6 +13,8 @@ import anyio.lowlevel
 import pytest
 from anyio.abc import TaskGroup
 
+from trilane.testing.sinks import _Connection as Connection
+
 
 class Job:
     """A call in a task of its own: `done`, then `result`, `error` or `cancelled`."""
@@ -97,44 +99,7 @@ def interrupt() -> Callable[[Callable[..., Any], int, Callable[[], object]], Any
     return interrupting
 
 
-class Connection:
-    """A connection whose writes can be held up, and that fails once it is closed."""
-
-    def __init__(self, *, stuck: bool = False) -> None:
-        self.written: list[Any] = []
-        self.writing = 0
-        self.overlapped = False
-        self.closed = False
-        self._room = 0 if stuck else 10**9
-        self._changed = anyio.Event()
-
-    async def write(self, item: Any) -> None:
-        self.overlapped |= self.writing > 0
-        self.writing += 1
-        try:
-            while self._room == 0 and not self.closed:
-                await self._changed.wait()
-            if self.closed:
-                raise ConnectionError("the connection is closed")
-            self._room -= 1
-            self.written.append(item)
-        finally:
-            self.writing -= 1
-
-    def release(self, writes: int = 10**9) -> None:
-        self._room += writes
-        self._change()
-
-    def close(self) -> None:
-        self.closed = True
-        self._change()
-
-    def _change(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
-
-
 @pytest.fixture
 def connect() -> type[Connection]:
-    """`connect(stuck=True)` makes a `Connection`."""
+    """A connection whose writes can be held up, and that fails once it is closed: `connect(stuck=True)` makes one."""
     return Connection

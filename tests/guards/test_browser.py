@@ -71,24 +71,24 @@ def address(site: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def screenshots() -> Any:
+def pictures() -> Any:
     sys.path.insert(0, str(DOCS))
     try:
-        return importlib.import_module("_screenshots")
+        return importlib.import_module("_pictures")
     finally:
         sys.path.remove(str(DOCS))
 
 
 @pytest.fixture(scope="module")  # not longer: while it is there, no other event loop can run in this thread
-def chromium(screenshots: Any) -> Iterator[Any]:
-    missing = "" if screenshots.chromium() else "chromium, Debian's package"
+def chromium(pictures: Any) -> Iterator[Any]:
+    missing = "" if pictures.chromium() else "chromium, Debian's package"
     if importlib.util.find_spec("playwright") is None:
         missing = "playwright, in the dependency group browser"
     if missing:
         pytest.skip(f"not installed: {missing}")
     playwright = importlib.import_module("playwright.sync_api")
     with playwright.sync_playwright() as engine:
-        browser = engine.chromium.launch(executable_path=screenshots.chromium(), args=list(screenshots.FLAGS))
+        browser = engine.chromium.launch(executable_path=pictures.chromium(), args=list(pictures.FLAGS))
         yield browser
         browser.close()
 
@@ -203,6 +203,7 @@ def test_who_wants_less_motion_sees_a_still_picture(
     ]
 
 
-def test_the_chat_page_says_what_the_picture_in_the_tutorial_says(chromium: Any, screenshots: Any) -> None:
-    shown = (screenshots.IMAGES / "chat-page.txt").read_text(encoding="utf-8")
-    assert screenshots.chat_page(None, chromium) == shown, "run: uv run --group browser python docs/_screenshots.py"
+def test_the_chat_page_says_what_the_picture_in_the_tutorial_says(chromium: Any, pictures: Any) -> None:
+    shown = (pictures.IMAGES / "chat-page.txt").read_text(encoding="utf-8")
+    with pictures._played(chromium, pictures.SCENES["chat-page"]) as page:
+        assert pictures._read(page) == shown, "run: uv run --group browser python docs/_pictures.py"

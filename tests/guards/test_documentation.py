@@ -44,8 +44,10 @@ DOCUMENTED = [
     "result",
     "sessions",
     "stores",
+    "storing",
     "testing.faults",
     "testing.providers",
+    "testing.sharing",
     "testing.stores",
     "testing.wire",
 ]

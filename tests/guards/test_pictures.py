@@ -27,7 +27,7 @@ def pictures() -> ModuleType:
 
 
 def test_light_dark_phone_and_the_queues_are_there(pictures: ModuleType) -> None:
-    assert {"page-light", "page-dark", "page-phone", "queues-light"} <= set(pictures.SCENES)
+    assert {"chat-page", "page-light", "page-dark", "page-phone", "queues-light"} <= set(pictures.SCENES)
     assert set(pictures.SCENES) <= {path.stem for path in PICTURES}
     wide, phone = ((IMAGES / f"page-{name}.png").read_bytes()[16:24] for name in ("light", "phone"))
     assert struct.unpack(">II", wide) == (1280, 800)

@@ -1,4 +1,4 @@
-"""Several users of one schema: leases that run out, fencing, dead owners, event loops, processes."""
+"""Several users of one schema: what all stores promise that processes share, its heartbeat, and its connections."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +13,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from trilane.errors import SessionBusyError, SessionConflictError, StoreError
+from trilane.errors import SessionBusyError, StoreError
 from trilane.storing import this_process
-from trilane.testing.races import race
+from trilane.testing.sharing import SHARING_CHECKS, SharedStore
 from trilane.testing.stores import append_all, said
 from trilane_postgres import PostgresStore
 
@@ -31,27 +30,14 @@ def let_leases_run_out(sql: Sql) -> None:
     sql("UPDATE leases SET expires = expires - interval '1 hour'")
 
 
-async def test_a_lease_that_ran_out_is_taken_over_and_fences_the_first_owner(
-    store: PostgresStore, other: PostgresStore, sql: Sql
-) -> None:
-    async with store.lease("s", ttl_seconds=30) as first:
-        await store.append("s", (said("mine"),), expected_version=0, lease=first)
-        let_leases_run_out(sql)
-        async with other.lease("s", ttl_seconds=30) as second:
-            assert first.is_valid  # as far as this process knows: the database knows better
-            with pytest.raises(SessionConflictError, match="the lease ran out or was taken over"):
-                await store.append("s", (said("late"),), expected_version=1, lease=first)
-            assert not first.is_valid
-            await other.append("s", (said("theirs"),), expected_version=1, lease=second)
-    assert (await store.load("s")).records == (said("mine"), said("theirs"))
+@pytest.fixture
+def shared(dsn: str, sql: Sql) -> SharedStore:
+    return SharedStore(make=lambda: PostgresStore(dsn), address=dsn, run_out=lambda: let_leases_run_out(sql))
 
 
-async def test_a_lease_that_ran_out_is_lost_even_if_nobody_wants_it(store: PostgresStore, sql: Sql) -> None:
-    async with store.lease("s", ttl_seconds=30) as lease:
-        let_leases_run_out(sql)
-        with pytest.raises(SessionConflictError, match="did not renew it in time; nothing was written"):
-            await store.append("s", (said("late"),), expected_version=0, lease=lease)
-    assert (await store.load("s")).version == 0
+@pytest.mark.parametrize("name", SHARING_CHECKS)
+async def test_sharing(shared: SharedStore, name: str) -> None:
+    await SHARING_CHECKS[name](shared)
 
 
 async def beat(store: PostgresStore) -> None:
@@ -71,20 +57,6 @@ async def test_leases_are_renewed_by_the_heartbeat(store: PostgresStore, sql: Sq
         assert 25 < sql(left)[0][0] <= 30
         assert await store.append("s", (said("a"),), expected_version=0, lease=lease) == 1
     assert store._book.due_in() is None
-
-
-async def test_the_heartbeat_beats_by_itself(store: PostgresStore) -> None:
-    beaten = threading.Event()
-    book_beat = store._book.beat
-
-    def watched(connection: Any) -> None:
-        book_beat(connection)
-        beaten.set()
-
-    store._book.beat = watched  # type: ignore[method-assign]
-    async with store.lease("s", ttl_seconds=0.9) as lease:
-        assert await anyio.to_thread.run_sync(beaten.wait, 30)
-        assert lease.is_valid
 
 
 async def test_the_heartbeat_notices_that_a_lease_is_lost(store: PostgresStore, sql: Sql) -> None:
@@ -117,13 +89,6 @@ async def test_a_lease_that_a_write_has_locked_does_not_keep_the_others_from_bei
         assert locked.is_valid
 
 
-async def test_a_busy_session_names_its_owner(store: PostgresStore, other: PostgresStore) -> None:
-    async with store.lease("s", ttl_seconds=30):
-        with pytest.raises(SessionBusyError, match=r"session 's' is in use by this process; wait for its run"):
-            async with other.lease("s", ttl_seconds=30):
-                pass
-
-
 async def test_an_owner_on_another_machine_is_named_and_waited_for(store: PostgresStore, sql: Sql) -> None:
     import json
 
@@ -136,7 +101,9 @@ async def test_an_owner_on_another_machine_is_named_and_waited_for(store: Postgr
     assert await append_all(store, "s", said("b")) == 2
 
 
-async def test_a_cancelled_wait_for_a_lease_leaves_nothing_behind(store: PostgresStore, other: PostgresStore) -> None:
+async def test_after_a_cancelled_wait_for_a_lease_nothing_is_renewed(
+    store: PostgresStore, other: PostgresStore
+) -> None:
     for number in range(30):
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
@@ -160,43 +127,6 @@ async def test_a_closed_store_says_so(store: PostgresStore) -> None:
     store.close()
     with pytest.raises(StoreError, match="the store was closed; make another PostgresStore"):
         await store.load("s")
-
-
-def test_one_store_serves_several_event_loops_at_once(store: PostgresStore) -> None:
-    failures: list[BaseException] = []
-
-    def work(name: str, backend: str) -> None:
-        async def main() -> None:
-            for number in range(20):
-                await append_all(store, name, said(f"{name}{number}"))
-
-        try:
-            anyio.run(main, backend=backend)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [
-        threading.Thread(target=work, args=(f"{backend}{number}", backend))
-        for backend in ("asyncio", "trio")
-        for number in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-
-    async def count() -> list[int]:
-        return [info.version for info in await store.list_sessions()]
-
-    assert anyio.run(count) == [20] * 6
-
-
-def test_a_store_outlives_the_event_loops_it_was_used_in(store: PostgresStore) -> None:
-    async def add() -> int:
-        return await append_all(store, "s", said("a"))
-
-    assert [anyio.run(add, backend=backend) for backend in ("asyncio", "trio", "asyncio")] == [1, 2, 3]
 
 
 async def test_no_more_connections_than_said_and_none_when_it_is_closed(make: Make, dsn: str, sql: Sql) -> None:
@@ -239,67 +169,7 @@ async def test_a_store_that_nobody_has_any_more_lets_go_of_its_connections(dsn: 
         pass  # the server takes a moment to notice
 
 
-# ---- processes ------------------------------------------------------------------------------------------------------
-
-
-def test_two_processes_that_race_for_one_session_have_one_owner_each_time(dsn: str) -> None:
-    """A sample of `python -m trilane_postgres.testing python -m trilane.testing.races --store postgres: …`."""
-    outcome = race(dsn, 25, backend="trio")
-    assert outcome.problems == []
-    assert len(outcome.owners) == 25
-
-
-_OWNER = """
-import sys, anyio
-from trilane.errors import SessionConflictError
-from trilane.testing.stores import said
-from trilane_postgres import PostgresStore
-
-async def main():
-    store = PostgresStore(sys.argv[1])
-    async with store.lease("s", ttl_seconds=30) as lease:
-        await store.append("s", (said("before"),), expected_version=0, lease=lease)
-        print("ready", flush=True)
-        sys.stdin.readline()
-        for version in (1, 2):
-            try:
-                await store.append("s", (said("after"),), expected_version=version, lease=lease)
-                print("written", flush=True)
-            except SessionConflictError as error:
-                print("refused:", error, flush=True)
-    store.close()
-
-anyio.run(main)
-"""
-
-
-def owner(dsn: str) -> subprocess.Popen[str]:
-    child = subprocess.Popen(
-        [sys.executable, "-c", _OWNER, dsn], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "ready\n"
-    return child
-
-
-async def test_a_stopped_owner_whose_lease_ran_out_cannot_write_when_it_wakes(
-    store: PostgresStore, dsn: str, sql: Sql
-) -> None:
-    with owner(dsn) as child:
-        try:
-            os.kill(child.pid, signal.SIGSTOP)
-            with pytest.raises(SessionBusyError, match=f"in use by process {child.pid}"):
-                await append_all(store, "s", said("too early"))
-            let_leases_run_out(sql)
-            assert await append_all(store, "s", said("taken over")) == 2
-            os.kill(child.pid, signal.SIGCONT)
-            told, _ = child.communicate("go on\n", timeout=30)
-        finally:
-            child.kill()
-    assert told.count("refused: session 's': the lease") == 2
-    assert "written" not in told.splitlines()
-    assert (await store.load("s")).records == (said("before"), said("taken over"))
-
+# ---- a process that is stopped ---------------------------------------------------------------------------------------
 
 _STOPPED = """
 import os, signal, sys, anyio
@@ -354,10 +224,3 @@ async def test_an_owner_that_was_stopped_in_the_middle_of_a_write_is_cut_off_and
             child.kill()
     assert told.startswith("refused: session 's': the lease ran out or was taken over")
     assert (await store.load("s")).records == (said("taken over"),)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody can tell that a process is dead")
-async def test_the_lease_of_a_killed_process_need_not_be_waited_for(store: PostgresStore, dsn: str) -> None:
-    with owner(dsn) as child:
-        child.kill()
-    assert await append_all(store, "s", said("at once")) == 2

@@ -8,7 +8,6 @@ order, and nothing else. It needs a store that several processes may use.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -17,10 +16,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trilane import Agent
-from trilane.errors import SessionBusyError
+from trilane.errors import SessionBusyError, TrilaneError
 from trilane.messages import TextPart, text_of
 from trilane.models import Emit, ModelRequest, ModelResponse
 from trilane.sessions import pages
+
+from ._partner import EndedError, Partner
 
 if TYPE_CHECKING:
     from trilane.stores import SessionStore
@@ -29,6 +30,10 @@ __all__ = ["Outcome", "main", "race"]
 
 SESSION = "raced-for"
 NAMES = ("left", "right")
+_ADVICE = (
+    "Look at the store that was given: a NAME alone is a store in a file; one on a server is `NAME:`, if the "
+    "environment says where it is, `NAME:PLACE` or a URL."
+)
 
 
 @dataclass(slots=True)
@@ -48,23 +53,27 @@ def race(store: str, rounds: int, *, backend: str = "asyncio") -> Outcome:
     """Let two processes race.
 
     Args:
-        store: `NAME` of a store in a file, which is made for this; `NAME:PLACE` or a URL for one that is there.
+        store: `NAME` of a store in a file, which is made for this; `NAME:`, `NAME:PLACE` or a URL for one that is
+            there, such as one on a server.
         rounds: How often.
         backend: Of the event loop of both.
+
+    Raises:
+        AssertionError: one of the processes has ended too early; it says what that one wrote.
     """
     with tempfile.TemporaryDirectory(prefix="trilane-races-") as folder:
         spec = store if ":" in store else f"{store}:{folder}/store"
         session = f"{SESSION}-{folder.rpartition('-')[2]}"
         with (
-            _Contender(NAMES[0], spec, session, backend) as left,
-            _Contender(NAMES[1], spec, session, backend) as right,
+            _contender(NAMES[0], spec, session, backend) as left,
+            _contender(NAMES[1], spec, session, backend) as right,
         ):
             outcome = _rounds((left, right), rounds)
         outcome.problems += _lost(spec, session, outcome.owners, backend)
         return outcome
 
 
-def _rounds(contenders: tuple[_Contender, ...], rounds: int) -> Outcome:
+def _rounds(contenders: tuple[Partner, ...], rounds: int) -> Outcome:
     outcome = Outcome()
     for contender in contenders:
         contender.hear()  # that it is ready
@@ -112,35 +121,9 @@ def _lost(spec: str, session: str, owners: list[str], backend: str) -> list[str]
     return [f"the session lacks {sorted(lost)} and has {sorted(extra)} besides; or the order is another"]
 
 
-class _Contender:
-    """One of the two processes, as its parent sees it: it is told something and answers, line by line."""
-
-    def __init__(self, name: str, spec: str, session: str, backend: str) -> None:
-        self.name = name
-        command = [sys.executable, "-m", "trilane.testing.races", "--as", name, "--store", spec, "--session", session]
-        self._process = subprocess.Popen(
-            [*command, "--backend", backend], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def __enter__(self) -> _Contender:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is not None:
-            self._process.kill()
-        self._process.communicate()
-
-    def tell(self, text: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{text}\n")
-        self._process.stdin.flush()
-
-    def hear(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise AssertionError(f"the process {self.name!r} has ended")
-        return line.strip()
+def _contender(name: str, spec: str, session: str, backend: str) -> Partner:
+    command = [sys.executable, "-m", "trilane.testing.races", "--as", name, "--store", spec, "--session", session]
+    return Partner(name, [*command, "--backend", backend], advice=_ADVICE)
 
 
 # ---- in the processes -----------------------------------------------------------------------------------------------
@@ -200,7 +183,12 @@ def _close(store: SessionStore) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 if all holds, 1 if something does not."""
     parser = argparse.ArgumentParser(prog="python -m trilane.testing.races", description=__doc__)
-    parser.add_argument("--store", default="sqlite", help="NAME of a store in a file; NAME:PLACE or a URL of another")
+    parser.add_argument(
+        "--store",
+        default="sqlite",
+        help="NAME of a store in a file, which is made for this; a store on a server needs NAME: (the environment says "
+        "where it is), NAME:PLACE or a URL",
+    )
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--backend", choices=["asyncio", "trio"], default="asyncio")
     parser.add_argument("--as", dest="name", help=argparse.SUPPRESS)
@@ -209,9 +197,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.name:
         import anyio
 
-        anyio.run(_contend, options.name, options.store, options.session, backend=options.backend)
+        try:
+            anyio.run(_contend, options.name, options.store, options.session, backend=options.backend)
+        except TrilaneError as error:  # such as an address that is none: where it was raised says nothing more
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            return 1
         return 0
-    outcome = race(options.store, options.rounds, backend=options.backend)
+    try:
+        outcome = race(options.store, options.rounds, backend=options.backend)
+    except EndedError as error:
+        print(error, file=sys.stderr)
+        return 1
     counts = Counter(outcome.owners)
     won = ", ".join(f"{name} won {counts[name]}" for name in NAMES)  # both, also if one never won
     print(f"{options.rounds} rounds: {won}; {len(outcome.problems)} problems", *outcome.problems, sep="\n    ")

@@ -39,6 +39,7 @@ SinkCheck: TypeAlias = Callable[[MakeSink], Awaitable[None]]
 """One check. It raises AssertionError, or whatever the sink raised where it should not have."""
 
 _STEPS = 50  # of the event loop, after which every task has got as far as it can without a timer or a thread
+_ENOUGH = 10**9  # writes
 _PATIENCE = 5.0  # seconds for what comes from a thread or after a timer
 
 
@@ -80,17 +81,23 @@ def _terminal_events(seq: int) -> tuple[Event, ...]:
 
 
 class _Connection:
-    """Takes events as long as it has room, and fails once it is closed."""
+    """Takes items as long as it has room, and fails once it is closed.
 
-    def __init__(self) -> None:
-        self.written: list[int] = []
+    Args:
+        stuck: At first it has no room.
+        slow: Each write takes a step of the event loop, also where there is room.
+    """
+
+    def __init__(self, *, stuck: bool = False, slow: bool = False) -> None:
+        self._slow = slow
+        self.written: list[Any] = []
         self.writing = 0
         self.overlapped = False
         self.closed = False
-        self._room = 0
+        self._room = 0 if stuck else _ENOUGH
         self._changed = anyio.Event()
 
-    async def write(self, event: Event) -> None:
+    async def write(self, item: Any) -> None:
         self.overlapped |= self.writing > 0
         self.writing += 1
         try:
@@ -99,12 +106,13 @@ class _Connection:
             if self.closed:
                 raise ConnectionError("the connection is closed")
             self._room -= 1
-            await anyio.lowlevel.checkpoint()
-            self.written.append(event.seq)
+            if self._slow:
+                await anyio.lowlevel.checkpoint()
+            self.written.append(item)
         finally:
             self.writing -= 1
 
-    def release(self, writes: int = 1_000_000) -> None:
+    def release(self, writes: int = _ENOUGH) -> None:
         self._room += writes
         self._change()
 
@@ -150,6 +158,11 @@ class _Bench:
         self.connection = connection
         self._tasks = tasks
 
+    @property
+    def written(self) -> list[int]:
+        """Numbers of the events that were written."""
+        return [event.seq for event in self.connection.written]
+
     def start(self, function: Callable[..., Awaitable[object]], *args: Any) -> _Job:
         job = _Job()
         self._tasks.start_soon(job.run, function, *args)
@@ -171,10 +184,9 @@ class _Bench:
         await self.until(lambda: all(job.done for job in jobs), else_what)
 
     async def wrote(self, numbers: list[int], else_what: str) -> None:
-        await self.until(lambda: len(self.connection.written) >= len(numbers), f"{else_what}: {numbers}")
+        await self.until(lambda: len(self.written) >= len(numbers), f"{else_what}: {numbers}")
         await self.settle()
-        written = self.connection.written
-        assert written == numbers, f"{else_what}: {numbers}, not {written}"
+        assert self.written == numbers, f"{else_what}: {numbers}, not {self.written}"
 
     async def publish(self, *numbers: int) -> None:
         """Publish where there is room."""
@@ -195,7 +207,7 @@ class _Bench:
 
 @asynccontextmanager
 async def _bench(make: MakeSink, capacity: int) -> AsyncIterator[_Bench]:
-    connection = _Connection()
+    connection = _Connection(stuck=True, slow=True)
     sink = make(connection.write, capacity)
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
@@ -347,7 +359,7 @@ async def _publish_after_close_is_refused(make: MakeSink) -> None:
         bench.connection.release()
         late = bench.start(bench.sink.run)
         await bench.ended("a writer that is started after close must end at once", late)
-        assert bench.connection.written == [], "nothing that was refused may be written"
+        assert bench.written == [], "nothing that was refused may be written"
 
 
 async def _close_may_be_called_again(make: MakeSink) -> None:
@@ -394,7 +406,7 @@ async def _what_is_accepted_is_written_or_counted(make: MakeSink) -> None:
                 if job.error is not None:
                     _assert_refused(job.error, "a publish that races with close")
             accepted = sum(job.error is None for job in jobs)
-            kept = len(bench.connection.written) + bench.sink.dropped
+            kept = len(bench.written) + bench.sink.dropped
             assert accepted == kept, f"{accepted} events were accepted, but {kept} were written or counted in `dropped`"
 
 
@@ -416,11 +428,11 @@ async def _there_is_one_writer_and_it_keeps_the_order(make: MakeSink) -> None:
                 await bench.sink.publish(_event(number))
 
         jobs = [bench.start(publish, first) for first in (0, 100, 200)]
-        await bench.until(lambda: len(bench.connection.written) == 30, "what three publishers publish must be written")
+        await bench.until(lambda: len(bench.written) == 30, "what three publishers publish must be written")
         assert [job.error for job in jobs] == [None] * 3
         assert not bench.connection.overlapped, "a write must not begin before the one before it has returned"
         for first in (0, 100, 200):
-            of_one = [number for number in bench.connection.written if first <= number < first + 10]
+            of_one = [number for number in bench.written if first <= number < first + 10]
             assert of_one == sorted(of_one), f"what one publisher publishes must keep its order, not {of_one}"
 
 
@@ -520,7 +532,7 @@ async def _a_write_that_takes_too_long_is_a_write_error(make: MakeSink) -> None:
 
 
 async def _too_slow(make: MakeSink) -> None:
-    connection = _Connection()
+    connection = _Connection(stuck=True, slow=True)
     sink = cast("Callable[..., EventSink[Event]]", make)(connection.write, 2, write_seconds=7.0)
     for number in range(2):
         await sink.publish(_event(number))

@@ -6,14 +6,11 @@ else wanted it: whoever was stopped that long must load the session again.
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from trilane.errors import SessionBusyError, SessionConflictError
-from trilane.storing import describe_holder, is_gone, this_process
+from trilane.storing import HeldLeases, RenewedLease, is_gone, lease_busy, this_process
 
 if TYPE_CHECKING:
     from .schema import Connection
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LeaseBook", "PostgresLease"]
 
-RENEWALS = 3  # in the time a lease lasts
-AGAIN_SECONDS = 0.5  # after a renewal that failed
 REMEMBERED = 1000  # leases that were given back: should the server not have heard of it, they bind nobody here
 
 # A lease need not survive the server: without its row nothing is written under it. So its transaction, which is one
@@ -59,45 +54,20 @@ FROM mine WHERE leases.session = mine.session RETURNING leases.token
 _STILL_OURS = "SELECT token FROM leases WHERE token = ANY(%s) AND expires > clock_timestamp()"
 
 
-class PostgresLease:
+class PostgresLease(RenewedLease):
     """The right to append to one session."""
 
     def __init__(self, session: str, ttl_seconds: float) -> None:
-        self.session = session
-        self.token = os.urandom(12).hex()
-        self.ttl_seconds = ttl_seconds
-        self.until = 0.0  # in monotonic time
+        super().__init__(session, ttl_seconds)
         self.unsure: Unsure | None = None
-        self._ended = False
-
-    @property
-    def is_valid(self) -> bool:
-        """False once it ran out, was lost or given back."""
-        return not self._ended and time.monotonic() < self.until
-
-    def invalidate(self) -> None:
-        """Nothing more is written under it, not even what is being written now and not committed yet."""
-        self._ended = True
-
-    def check(self) -> None:
-        """
-        Raises:
-            SessionConflictError: it was invalidated.
-        """
-        if self._ended:
-            raise SessionConflictError(
-                f"session {self.session!r}: the lease is not valid any more; nothing was written. Load it again."
-            )
 
 
-class LeaseBook:
+class LeaseBook(HeldLeases[PostgresLease]):
     """The leases that this store holds, and the statements about them. Statements run in the threads of its pools."""
 
     def __init__(self) -> None:
-        self._held: list[PostgresLease] = []
+        super().__init__()
         self._given_back: deque[str] = deque(maxlen=REMEMBERED)
-        self._lock = threading.Lock()
-        self._next = 0.0
 
     def take(self, connection: Connection, lease: PostgresLease) -> None:
         """Take a lease. Done twice, it is the same lease.
@@ -111,10 +81,7 @@ class LeaseBook:
             token, holder, left = row if row is not None else ("", "", 0.0)
             dead = token if left > 0 and (token in self._given_back or is_gone(holder)) else ""
             if left > 0 and not dead and token != lease.token:
-                raise SessionBusyError(
-                    f"session {lease.session!r} is in use by {describe_holder(holder)}; wait for its run, or for "
-                    f"{left:.0f} s should that be dead"
-                )
+                raise lease_busy(lease.session, holder, left)
             started = time.monotonic()
             taken = connection.execute(
                 _TAKE,
@@ -130,19 +97,10 @@ class LeaseBook:
                 lease.until = started + lease.ttl_seconds
                 return
 
-    def hold(self, lease: PostgresLease) -> None:
-        """From now on the heartbeat renews it."""
-        with self._lock:
-            self._held.append(lease)
-            self._next = min(self._next, self._due(lease)) if len(self._held) > 1 else self._due(lease)
-
     def release(self, lease: PostgresLease) -> None:
-        """The heartbeat renews it no longer."""
-        lease.invalidate()
-        with self._lock:
-            self._given_back.append(lease.token)
-            if lease in self._held:
-                self._held.remove(lease)
+        """The heartbeat renews it no longer, and should the server not hear of it, it binds nobody here."""
+        super().release(lease)
+        self._given_back.append(lease.token)
 
     @staticmethod
     def give_back(connection: Connection, lease: PostgresLease) -> None:
@@ -155,22 +113,9 @@ class LeaseBook:
         row = connection.execute(_CHECK, (lease.token, lease.session)).fetchone()
         return row is not None and bool(row[0])
 
-    # ---- the heartbeat -----------------------------------------------------------------------------------------------
-
-    def due_in(self) -> float | None:
-        """Seconds until leases have to be renewed; None if none is held."""
-        with self._lock:
-            return self._next - time.monotonic() if self._held else None
-
-    def postpone(self) -> None:
-        """Should renewing fail, it is tried again soon."""
-        with self._lock:
-            self._next = time.monotonic() + AGAIN_SECONDS
-
     def beat(self, connection: Connection) -> None:
         """Renew every lease that has not run out."""
-        with self._lock:
-            held = list(self._held)
+        held = self.held()
         if not held:
             return
         started = time.monotonic()
@@ -181,15 +126,4 @@ class LeaseBook:
         locked: set[str] = set()
         if len(renewed) < len(held):
             locked = {row[0] for row in connection.execute(_STILL_OURS, (tokens,))} - renewed
-        for lease in held:
-            if lease.token in renewed:
-                lease.until = started + lease.ttl_seconds
-            elif lease.token not in locked:
-                self.release(lease)
-        if not locked:
-            with self._lock:
-                self._next = min((self._due(lease) for lease in self._held), default=0.0)
-
-    @staticmethod
-    def _due(lease: PostgresLease) -> float:
-        return lease.until - lease.ttl_seconds + lease.ttl_seconds / RENEWALS
+        self.renewed(held, renewed, at=started, unknown=locked)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trilane.errors import SessionConflictError, SessionError
 from trilane.sessions import known_of, preview_of
-from trilane.storing import Packed, pack
+from trilane.storing import Packed, lease_lost, pack
 
 if TYPE_CHECKING:
     from trilane.stores import SessionRecord
@@ -81,10 +81,7 @@ def append(
         if stored == len(batch):
             return expected_version + stored, 0
     if not owned:
-        raise SessionConflictError(
-            f"session {session!r}: the lease ran out or was taken over, for this process did not renew it in "
-            "time; nothing was written. Load the session again, or resume it."
-        )
+        raise lease_lost(session)
     if version != expected_version + stored:
         raise _conflict(session, version, expected_version)
     if not len(batch):

@@ -23,8 +23,9 @@ def pictures() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["page-light", "page-dark", "page-phone", "queues-light"])
+@pytest.mark.parametrize("name", ["chat-page", "page-light", "page-dark", "page-phone", "queues-light"])
 def test_a_screenshot_can_be_taken(chromium: Any, pictures: ModuleType, name: str) -> None:
-    taken = pictures._take(chromium, pictures.SCENES[name])
+    with pictures._played(chromium, pictures.SCENES[name]) as page:
+        taken = pictures._take(page)
     kept = (pictures.IMAGES / f"{name}.png").read_bytes()
     assert struct.unpack(">II", taken[16:24]) == struct.unpack(">II", kept[16:24])
