@@ -137,16 +137,20 @@ class Assembly:
                 if core.offers and queue.putting is False:
                     since = clock.now()
                     done = queue.offer(event)
-                    clock.skip(since)
-                    rest = None if done else queue.acknowledged()
+                    if not clock.paused:
+                        clock.lost += clock.now() - since
+                    if done:
+                        if core.stop_error is not None:
+                            core.check()
+                        return
+                    rest = queue.acknowledged()
                 else:
                     rest = queue.put(event)
-                if rest is not None:
-                    clock.pause()
-                    try:
-                        await rest
-                    finally:
-                        clock.resume()
+                clock.pause()
+                try:
+                    await rest
+                finally:
+                    clock.resume()
             except Exception as error:
                 core.lane_error = core.lane_error or error
                 raise

@@ -27,6 +27,9 @@ __all__ = [
 
 # --- which backend ------------------------------------------------------------------------------------------------
 
+_modules = sys.modules
+_ANYIO = "anyio._backends._asyncio"  # as long as it is not imported nobody has a scope of it
+
 _in_trio_task: Callable[[], bool] | None = None
 _asyncio_running_loop: Callable[[], Any] | None = None
 # Of asyncio, once it is imported.
@@ -137,13 +140,13 @@ class _AsyncioWaiter:
         me = _current_task(loop)
         callbacks = future._callbacks
         if (
-            credit <= 0
+            credit < 0
             or me is None
             or getattr(me, "_must_cancel", True)
             or not callbacks
             or len(callbacks) > 1
             or sys.exception() is not None  # it would become the context of what the other task raises
-            or (others and _in_cancelled_scope())
+            or (others and _ANYIO in _modules and _in_cancelled_scope())
         ):
             future.set_result(None)
             return 0
@@ -157,13 +160,11 @@ class _AsyncioWaiter:
         self._future = self._loop.create_future()
 
     def cancel_is_due(self) -> bool:
-        return bool(self._ready) and _in_cancelled_scope()
+        return bool(self._ready) and _ANYIO in _modules and _in_cancelled_scope()
 
 
 def _in_cancelled_scope() -> bool:
     """True if the running task is in a scope of anyio that was cancelled, which it may not have been told yet."""
-    if "anyio._backends._asyncio" not in sys.modules:
-        return False
     deadline: float = sys.modules["anyio"].current_effective_deadline()
     return deadline == -inf
 

@@ -179,7 +179,9 @@ class AgentEventQueue(Generic[T]):
             else:
                 getter.wake()
         if self._acknowledged >= target:
-            self._pass_turn()
+            self.putting = False
+            if self._line:
+                self._pass_turn()
             return True
         self.putting = True
         return False
