@@ -131,7 +131,7 @@ class Assembly:
             # hottest path of a run, and every coroutine and every call on it is felt.
             self._fast_texts.append(text)
             core.seq += 1
-            event = self._fast_event(core, message_id=self.message_id, index=self._shown_index, text=text)
+            event = self._fast_event(core, self.message_id, self._shown_index, text)
             clock, queue = current_clock.get(), core.queue
             try:
                 if core.offers and queue.putting is False:

@@ -17,7 +17,7 @@ from ._backend import EventLoop, Waiter
 from ._dispatch import Dispatcher, place_of
 from ._flush import write
 from ._publishing import publish
-from ._records import ListsOnDemand, made_before, stamped
+from ._records import ListsOnDemand, made_before, stamped_from
 from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, current_clock, wait_shielded
 from .channels import AgentEventQueue
 from .context import History, RunContext, Stash, ToolContext
@@ -349,8 +349,8 @@ class Core(ListsOnDemand):
         self.must_show = True
         if self.silent:
             return
-        make = made_before.get(event) or stamped(event)
-        self.pending.append(make(self, **fields))
+        make = made_before.get(event) or stamped_from(event)
+        self.pending.append(make(self, fields))
 
     # ---- telling: after the commit -----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
-__all__ = ["ErrorAsJson", "ListsOnDemand", "Record", "adapter", "error_text", "made_before", "stamped"]
+__all__ = ["ErrorAsJson", "ListsOnDemand", "Record", "adapter", "error_text", "made_before", "stamped", "stamped_from"]
 
 _MISSING: Any = object()
 
@@ -81,6 +81,7 @@ def _draft(cls: RecordMeta) -> type:
     namespace = {
         "__slots__": cls.__dict__["__slots__"],
         "__module__": cls.__module__,
+        "__init__": object.__init__,
         # Both: only then the interpreter sees that plain stores will do.
         "__setattr__": object.__setattr__,
         "__delattr__": object.__delattr__,
@@ -98,24 +99,51 @@ _set_class = object.__dict__["__class__"].__set__
 
 
 def stamped(event: Any) -> Callable[..., Any]:
-    """A function of a run and the other fields that makes an event of that class, stamped with where the run is now.
+    """A function that makes an event of that class, stamped with where a run is now.
 
-    It takes half the time of calling the class: it is no class, so nothing is dispatched.
+    It is given the run and, in their order, the other fields. It takes half the time of calling the class: it is no
+    class, so nothing is dispatched.
     """
-    found = made_before.get(event)
+    found = _stamped.get(event)
     if found is None:
-        params, body, scope = _assignments(event, "made", _STAMP)
-        code = [f"def make(run{', ' if params else ''}{params}):", "    made = _new(_draft)", *body, "    return made"]
-        exec("\n".join(code), scope)
-        found = made_before[event] = scope["make"]
+        names = [key for key in event._record_fields if key not in _STAMP and key not in _CONSTANT]
+        found = _stamped[event] = _maker(event, ", ".join(["run", *names]), {key: key for key in names})
     return found
 
 
-#: What `stamped` has given, by event, for whoever is in a hurry.
+def stamped_from(event: Any) -> Callable[..., Any]:
+    """The same, given the run and a dictionary of the other fields: whoever has one need not take it apart."""
+    found = made_before.get(event)
+    if found is None:
+        values = {}
+        for key in event._record_fields:
+            if key not in _STAMP and key not in _CONSTANT:
+                known = key in event._record_defaults
+                values[key] = f"fields.get({key!r}, _default_{key})" if known else f"fields[{key!r}]"
+        found = made_before[event] = _maker(event, "run, fields", values)
+    return found
+
+
+def _maker(event: Any, params: str, values: Mapping[str, str]) -> Callable[..., Any]:
+    scope: dict[str, Any] = {f"_default_{key}": value for key, value in event._record_defaults.items()}
+    scope |= {"_draft": _draft(event), "_final": event}
+    code = [f"def make({params}):", "    made = _draft()"]
+    for key in event._record_fields:
+        value = _STAMP.get(key) or values.get(key) or f"_default_{key}"
+        code.append(f"    made.{key} = {value}")
+    exec("\n".join([*code, "    made.__class__ = _final", "    return made"]), scope)
+    make: Callable[..., Any] = scope["make"]
+    return make
+
+
+_stamped: dict[Any, Callable[..., Any]] = {}
+
+#: What `stamped_from` has given, by event, for whoever is in a hurry.
 made_before: dict[Any, Callable[..., Any]] = {}
 
-#: Fields of every event, and where they come from.
+#: Fields of every event, and where they come from; and those that are the same in all events of a class.
 _STAMP = {"seq": "run.seq", "run_id": "run.run_id", "session_id": "run.session_id", "phase": "run.state._phase"}
+_CONSTANT = ("type", "milestone")
 
 
 def _compile_init(cls: RecordMeta) -> Callable[..., None]:
