@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._dispatch import HookError, raise_unchanged
-from ._records import stamped
+from ._records import maker, stamped
 from ._tasks import current_clock
 from .errors import AgentProtocolError, PluginError
 from .events import (
@@ -332,14 +332,15 @@ class Assembly:
             self.shown = True
             self._core.produce(MessageStarted, message_id=self.message_id)
         self._close_shown()
-        return AssistantMessage(
-            id=self.message_id,
-            parts=_with_unique_ids(parts, self.message_id),
-            stop_reason=response.stop_reason,
-            usage=response.usage,
-            model=response.model or self._core.setup.model.name,
+        message: AssistantMessage = maker(AssistantMessage)(
+            self.message_id,
+            _with_unique_ids(parts, self.message_id),
+            response.stop_reason,
+            response.usage,
+            response.model or self._core.setup.model.name,
             extra=response.extra,
         )
+        return message
 
     def _flush_carry(self) -> None:
         if self._carry and self._open is not None:

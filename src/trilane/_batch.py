@@ -13,6 +13,7 @@ from ._asking import can_be_answered, close_question, open_question, start_answe
 from ._backend import Waiter, new_waiter
 from ._decide import CallRun, arguments_hash, decide, take_approval
 from ._invoke import cut_off, execute
+from ._records import maker
 from ._tasks import TaskHandle
 from .errors import RunLimitError
 from .events import ToolCallEvent, ToolCompleted, ToolStarted
@@ -208,14 +209,14 @@ class Batch:
             tool = run.tool
             assert tool is not None
             core.record(
-                CallStarted(
-                    run_id=core.run_id,
-                    message_id=self.message_id,
-                    call_id=run.call.id,
-                    key=run.key,
-                    arguments_hash=arguments_hash(run.call.arguments) if hashed else "",
-                    effect=tool.effect,
-                    attempt=run.attempt,
+                maker(CallStarted)(
+                    core.run_id,
+                    self.message_id,
+                    run.call.id,
+                    run.key,
+                    arguments_hash(run.call.arguments) if hashed else "",
+                    tool.effect,
+                    run.attempt,
                 )
             )
         await core.flush()
@@ -416,7 +417,7 @@ class Batch:
         if run.recorded or run.result is None or self._core.finished:
             return
         run.recorded = True
-        self._core.record(CallFinished(run_id=self._core.run_id, message_id=self.message_id, result=run.result))
+        self._core.record(maker(CallFinished)(self._core.run_id, self.message_id, run.result))
 
     def _announce_finished(self) -> bool:
         """Commit and produce results in call order, skipping calls that wait; False if there is nothing new."""

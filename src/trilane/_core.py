@@ -543,18 +543,6 @@ class Core(ListsOnDemand):
         if self.batch is not None:
             self.batch.wake()
 
-    def main_is_done(self) -> None:
-        """The task of the run has ended, perhaps without a step."""
-        from ._main import take_over_unless_ended
-
-        take_over_unless_ended(self)
-
-    def left_deaf(self, clock: Clock) -> None:
-        """A task of the run swallows every cancel."""
-        from ._main import left_deaf
-
-        left_deaf(self, clock)
-
     def notice(self) -> None:
         """Something came in from outside: whoever waits should look again. From any thread."""
         self.loop.call(self._wake)

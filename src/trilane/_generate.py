@@ -11,6 +11,7 @@ from ._assembly import Assembly
 from ._backend import new_waiter
 from ._conversation import has_steering, take_steering
 from ._dispatch import HookError
+from ._records import maker
 from ._tasks import Ended
 from .decisions import RetryModel
 from .errors import ModelError, PluginError, RunLimitError, RunTimeoutError
@@ -66,7 +67,7 @@ async def generating(core: Core) -> AgentPhase:
         core.last_message = message
         core.assembly = None
         core.step = "respond"  # until it is shown as completed, which the end of the run does where that is not reached
-        core.record(MessageStored(run_id=core.run_id, message=message), tell=False)
+        core.record(maker(MessageStored)(core.run_id, message), tell=False)
         return AgentPhase.READY
 
 

@@ -18,7 +18,7 @@ from .state import AgentPhase
 if TYPE_CHECKING:
     from ._core import Core
 
-__all__ = ["LeaseKeeper", "end_run", "left_deaf", "run_main", "take_over_unless_ended"]
+__all__ = ["LeaseKeeper", "RunGuard", "end_run", "run_main"]
 
 EXTRA_SECONDS = 0.1  # beyond the grace time, before what still runs is given up
 AGAIN_SECONDS = 0.05  # between cancels of a run whose model or plugin swallows them
@@ -32,7 +32,6 @@ async def run_main(core: Core) -> None:
     """The task of a run: drive the phases to an end, whatever happens. It never raises."""
     # All in one coroutine: of each one more, every run that waits has a frame, and every delta passes through it.
     core.clock.start()
-    core.watchdog.on_deaf = core.left_deaf
     error: BaseException | None = None
     try:
         frame = core.clock.push(core.limits.run_seconds)
@@ -122,22 +121,31 @@ async def end_run(core: Core, reason: str) -> int:
     return swallowed
 
 
-def left_deaf(core: Core, clock: Clock) -> None:
-    """A task of the run has outlived its time limit by the grace time, and every cancel: go on without it."""
-    if core.owner.is_trio or core.finished:
-        return
-    if clock is core.clock:
-        if not core.ending:
-            _take_over(core, _ending.deaf(core, clock))
-    elif core.batch is not None:
-        core.batch.give_up(clock)
+class RunGuard:
+    """Ends a run whose task does not: it was cancelled before its first step, or swallows every cancel."""
 
+    __slots__ = ("_core",)
 
-def take_over_unless_ended(core: Core) -> None:
-    """The task of a run is done: if it was cancelled before its first step, nobody has ended the run yet."""
-    if not core.finished and not core.ending and not core.clock.given_up:
-        core.close_reason = core.close_reason or "the task of the run was cancelled"
-        _take_over(core, None)
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def left_deaf(self, clock: Clock) -> None:
+        """A task of the run has outlived its time limit by the grace time, and every cancel: go on without it."""
+        core = self._core
+        if core.owner.is_trio or core.finished:
+            return
+        if clock is core.clock:
+            if not core.ending:
+                _take_over(core, _ending.deaf(core, clock))
+        elif core.batch is not None:
+            core.batch.give_up(clock)
+
+    def main_is_done(self) -> None:
+        """The task of the run is done: if it was cancelled before its first step, nobody has ended the run yet."""
+        core = self._core
+        if not core.finished and not core.ending and not core.clock.given_up:
+            core.close_reason = core.close_reason or "the task of the run was cancelled"
+            _take_over(core, None)
 
 
 def _take_over(core: Core, cause: BaseException | None) -> None:

@@ -11,7 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
-__all__ = ["ErrorAsJson", "ListsOnDemand", "Record", "adapter", "error_text", "made_before", "stamped", "stamped_from"]
+__all__ = [
+    "ErrorAsJson",
+    "ListsOnDemand",
+    "Record",
+    "adapter",
+    "error_text",
+    "made_before",
+    "maker",
+    "stamped",
+    "stamped_from",
+]
 
 _MISSING: Any = object()
 
@@ -124,12 +134,25 @@ def stamped_from(event: Any) -> Callable[..., Any]:
     return found
 
 
-def _maker(event: Any, params: str, values: Mapping[str, str]) -> Callable[..., Any]:
-    scope: dict[str, Any] = {f"_default_{key}": value for key, value in event._record_defaults.items()}
-    scope |= {"_draft": _draft(event), "_final": event}
+def maker(record: Any) -> Callable[..., Any]:
+    """A function that makes a record from its fields, in their order without `kind` and `version`.
+
+    It takes less than half the time of calling the class: for the few places that every turn passes.
+    """
+    found = _makers.get(record)
+    if found is None:
+        names = [key for key in record._record_fields if key not in _CONSTANT]
+        params = [f"{key}=_default_{key}" if key in record._record_defaults else key for key in names]
+        found = _makers[record] = _maker(record, ", ".join(params), {key: key for key in names})
+    return found
+
+
+def _maker(cls: Any, params: str, values: Mapping[str, str]) -> Callable[..., Any]:
+    scope: dict[str, Any] = {f"_default_{key}": value for key, value in cls._record_defaults.items()}
+    scope |= {"_draft": _draft(cls), "_final": cls}
     code = [f"def make({params}):", "    made = _draft()"]
-    for key in event._record_fields:
-        value = _STAMP.get(key) or values.get(key) or f"_default_{key}"
+    for key in cls._record_fields:
+        value = values.get(key) or _STAMP.get(key) or f"_default_{key}"
         code.append(f"    made.{key} = {value}")
     exec("\n".join([*code, "    made.__class__ = _final", "    return made"]), scope)
     make: Callable[..., Any] = scope["make"]
@@ -137,13 +160,14 @@ def _maker(event: Any, params: str, values: Mapping[str, str]) -> Callable[..., 
 
 
 _stamped: dict[Any, Callable[..., Any]] = {}
+_makers: dict[Any, Callable[..., Any]] = {}
 
 #: What `stamped_from` has given, by event, for whoever is in a hurry.
 made_before: dict[Any, Callable[..., Any]] = {}
 
-#: Fields of every event, and where they come from; and those that are the same in all events of a class.
+#: Fields of every event, and where they come from; and those that are the same in all records of a class.
 _STAMP = {"seq": "run.seq", "run_id": "run.run_id", "session_id": "run.session_id", "phase": "run.state._phase"}
-_CONSTANT = ("type", "milestone")
+_CONSTANT = ("type", "milestone", "kind", "version")
 
 
 def _compile_init(cls: RecordMeta) -> Callable[..., None]:

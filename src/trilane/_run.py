@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 from ._asking import answerer_of, root_of
 from ._backend import checkpoint_if_cancelled, new_waiter
 from ._core import Core
-from ._main import LeaseKeeper, end_run, run_main
+from ._main import LeaseKeeper, RunGuard, end_run, run_main
 from ._resume import prepare
 from ._setup import RunSetup
 from ._tasks import TaskOwner, Timers, current_clock
@@ -145,8 +145,10 @@ class RunStream(Generic[Oc]):
         self._core = core
         core.begin()
         self._register(self.session_id, self)
+        guard = RunGuard(core)
+        core.watchdog.on_deaf = guard.left_deaf
         core.main = owner.spawn(run_main, core)
-        core.main.on_done.append(core.main_is_done)
+        core.main.on_done.append(guard.main_is_done)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

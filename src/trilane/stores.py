@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ._records import Record
+from ._records import Record, maker
 from ._session_records import (
     CallFinished,
     CallStarted,
@@ -204,7 +204,7 @@ class SessionView:
             for call in self._calls
         ]
         name = f"{message.id}-results" if given is None else given.id
-        self.log.append(ToolMessage(id=name, results=tuple(results)))
+        self.log.append(maker(ToolMessage)(name, tuple(results)))
 
 
 class _MemoryLease:

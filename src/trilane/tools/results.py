@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
+from trilane._records import maker
 from trilane.errors import ReplyError, ToolError, ToolTimeoutError
 from trilane.messages import AudioPart, FilePart, ImagePart, MediaPart, TextPart, ToolCall, ToolResult, clean_text
 
@@ -99,7 +100,8 @@ def cut_text(text: str, max_chars: int | None) -> str:
 
 def _rendered(value: object, call_id: str, max_chars: int | None) -> ToolResult:
     if type(value) is str:
-        return ToolResult(call_id=call_id, content=cut_text(clean_text(value), max_chars))
+        made: ToolResult = maker(ToolResult)(call_id, cut_text(clean_text(value), max_chars))
+        return made
     if value is None:
         return ToolResult(call_id=call_id, content="")
     if isinstance(value, ToolResult):
