@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -148,6 +149,60 @@ async def test_cancel_and_wake_in_one_step_end_the_wait_once() -> None:
             for action in [scope.cancel, waiter.wake] if cancel_first else [waiter.wake, scope.cancel]:
                 action()
         assert ended == ["cancelled"] if cancel_first else len(ended) == 1
+
+
+@pytest.mark.parametrize("moment", ["done", "set_result", "before remove_done_callback", "remove_done_callback"])
+@pytest.mark.parametrize("way", ["wake", "hand_over"])
+def test_a_signal_that_cancels_the_task_while_it_is_woken_ends_the_wait_once(way: str, moment: str) -> None:
+    """Ctrl-C does that: its handler runs between any two instructions and cancels the main task of the loop."""
+    cancels: list[asyncio.Task[None]] = []
+
+    class Interrupted(asyncio.Future[None]):
+        def done(self) -> bool:
+            found = super().done()
+            self._signal("done")
+            return found
+
+        def set_result(self, result: None) -> None:
+            self._signal("set_result")
+            super().set_result(result)
+
+        def remove_done_callback(self, function: Any, /) -> int:
+            self._signal("before remove_done_callback")
+            removed = super().remove_done_callback(function)
+            self._signal("remove_done_callback")
+            return removed
+
+        def _signal(self, here: str) -> None:
+            if here == moment and cancels:
+                cancels.pop().cancel()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        heard: list[str] = []
+
+        async def wait() -> None:
+            try:
+                await waiter.wait()
+                heard.append("woken")
+            except asyncio.CancelledError:
+                heard.append("cancelled")
+            for _ in range(5):
+                await asyncio.sleep(0)
+            heard.append("left in peace")
+
+        loop.create_future = lambda: Interrupted(loop=loop)  # type: ignore[method-assign]
+        waiter = new_waiter()
+        del loop.create_future  # type: ignore[method-assign]
+        task = loop.create_task(wait())
+        await asyncio.sleep(0)
+        cancels.append(task)
+        waiter.wake() if way == "wake" else waiter.hand_over(100)
+        cancels.clear()  # not every way has every moment
+        await asyncio.wait_for(task, 5)
+        assert heard in (["cancelled", "left in peace"], ["woken", "left in peace"])
+
+    asyncio.run(main())
 
 
 # --- cancellation asked for before --------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ _asyncio_running_loop: Callable[[], Any] | None = None
 _current_task: Any = None
 _enter_task: Any = None
 _leave_task: Any = None
+_InvalidState: Any = None
 
 
 def _is_trio() -> bool:
@@ -51,11 +52,12 @@ def _is_trio() -> bool:
 
 
 def _running_asyncio_loop() -> Any:
-    global _asyncio_running_loop, _current_task, _enter_task, _leave_task
+    global _asyncio_running_loop, _current_task, _enter_task, _leave_task, _InvalidState
     get_loop = _asyncio_running_loop
     if get_loop is None:
-        from asyncio import get_running_loop, tasks
+        from asyncio import InvalidStateError, get_running_loop, tasks
 
+        _InvalidState = InvalidStateError
         _current_task, _enter_task, _leave_task = tasks.current_task, tasks._enter_task, tasks._leave_task
         if sys.version_info < (3, 12):  # where that is a function in Python around this one
             _current_task = tasks._current_tasks.get  # type: ignore[attr-defined]
@@ -129,7 +131,10 @@ class _AsyncioWaiter:
     def wake(self) -> None:
         future = self._future
         if not future.done():
-            future.set_result(None)
+            try:
+                future.set_result(None)
+            except _InvalidState:
+                pass  # a signal came right here, and its handler cancelled the task that waits
 
     def hand_over(self, credit: int) -> int:
         future = self._future
@@ -148,11 +153,15 @@ class _AsyncioWaiter:
             or sys.exception() is not None  # it would become the context of what the other task raises
             or (others and _ANYIO in _modules and _in_cancelled_scope())
         ):
-            future.set_result(None)
+            self.wake()
             return 0
         wake_up, context = callbacks[0]
-        future.remove_done_callback(wake_up)
-        future.set_result(None)
+        if not future.remove_done_callback(wake_up):
+            return 0  # cancelled by a signal in this very moment: the loop has been told to wake the task
+        try:
+            future.set_result(None)
+        except _InvalidState:
+            pass  # cancelled by a signal as well: the task is woken here, and finds that
         _run_within(loop, me, context, wake_up, future)
         return credit
 

@@ -253,6 +253,25 @@ def test_ctrl_c_clears_the_line_and_leaves_at_an_empty_one(chat: Open) -> None:
     assert "You said" not in screen.text
 
 
+def test_ctrl_c_is_not_slept_through(chat: Open) -> None:
+    screen = chat("nap", TERM="dumb", ACTING_SIGNALS="to a thread")
+    screen.wait_for("\n> ")
+    screen.type("go\n")
+    screen.wait_for("the nap begins")
+    screen.type("\x03")
+    screen.wait_for("/resume takes it up again\n> ")
+    screen.type("\x03")
+    assert screen.finish() == 130
+    assert screen.text.endswith("trilane: interrupted\n")
+
+
+def test_termination_is_not_slept_through(chat: Open) -> None:
+    screen = chat("talk", ACTING_SIGNALS="to a thread")
+    screen.wait_for_row("> /help shows what can be typed")
+    os.kill(screen.pid, signal.SIGTERM)
+    assert screen.finish() == 143
+
+
 def test_an_error_of_one_request_does_not_end_the_chat(chat: Open) -> None:
     screen = chat("talk")
     screen.type("fall over\r")

@@ -54,7 +54,7 @@ def launch_chat(options: ChatOptions) -> int:
         BrokenPipeError: nobody reads the output any more.
         KeyboardInterrupt: Ctrl-C where no run was on.
     """
-    import asyncio
+    from .loop import run_loop
 
     try:
         if options.session and options.go_on:
@@ -63,7 +63,7 @@ def launch_chat(options: ChatOptions) -> int:
         set_root(options.root)
         with logging_to(say):
             agent, choice = make_agent(options.model, blocked)
-            return asyncio.run(_work(agent, choice, options))
+            return run_loop(_work(agent, choice, options))
     except BrokenPipeError:
         raise
     except Exception as error:

@@ -72,8 +72,7 @@ def launch(options: Launch) -> int:
 
 
 def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) -> int:
-    import asyncio
-
+    from .loop import run_loop
     from .sessions_run import is_kept, keep_session, leave_session
 
     agent, choice = make_agent(options.model, blocked)
@@ -99,7 +98,7 @@ def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) ->
             await agent.aclose()
             leave_session(agent)
 
-    outcome = asyncio.run(work())
+    outcome = run_loop(work())
     status = outcome.exit_status
     if outcome.is_put_aside and outcome.result is not None and is_kept(agent):
         say(f"go on with: trilane sessions resume {visible(outcome.result.session_id)}")

@@ -47,7 +47,7 @@ def replay_lines(
         UsageError: an option cannot be used, or there is no such session.
         SessionError: it has no such run.
     """
-    import asyncio
+    from .loop import run_loop
 
     aspects = _aspects(ignore)
     blocked = blocked_names(plugin_options)
@@ -66,7 +66,7 @@ def replay_lines(
             close_store(agent.store)
 
     with logging_to(None):  # a plugin that fails shows as a difference
-        replay = asyncio.run(main())
+        replay = run_loop(main())
     lines = [replay.to_json()] if json_lines else list(_lines(replay))
     return lines, replay.difference is None
 
