@@ -77,9 +77,7 @@ def open_question(
         path=core.path,
         expires=None if limit is None else datetime.now(UTC) + timedelta(seconds=limit),
     )
-    entry = OpenQuestion(
-        question, validate, lambda asked, payload: _receive(core, asked, payload), core.notice, shown=shown
-    )
+    entry = OpenQuestion(question, validate, _receive, core, core.notice, shown=shown)
     core.setup.desk.open(entry)
     core.questions[question.id] = entry
     stored = _plain(question, None if json_schema is schema else json_schema)

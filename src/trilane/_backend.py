@@ -14,6 +14,7 @@ from _thread import get_ident
 from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, Literal, Protocol
+from weakref import ref
 
 __all__ = [
     "EventLoop",
@@ -282,7 +283,7 @@ async def checkpoint_if_cancelled() -> None:
 class EventLoop:
     """The event loop a channel is used in, for reaching it from any thread."""
 
-    __slots__ = ("_call_soon", "_gone", "_is_closed", "_thread")
+    __slots__ = ("__weakref__", "_call_soon", "_gone", "_is_closed", "_thread", "of")
 
     def __init__(
         self, call_soon: Callable[[Callable[[], object]], object], gone: type[Exception], is_closed: Callable[[], bool]
@@ -291,6 +292,7 @@ class EventLoop:
         self._gone = gone
         self._is_closed = is_closed
         self._thread = get_ident()
+        self.of: Any = None  # the loop of asyncio
 
     def call(self, function: Callable[[], object]) -> None:
         """Call `function` in the loop's thread: at once if this is it, else soon. Never waits.
@@ -318,5 +320,15 @@ def running_event_loop() -> EventLoop:
         token = trio.lowlevel.current_trio_token()
         # After a trio run its waiters are aborted and waking them does nothing, so it need not be asked for.
         return EventLoop(token.run_sync_soon, trio.RunFinishedError, bool)
+    global _last_event_loop
     loop = _running_asyncio_loop()
-    return EventLoop(loop.call_soon_threadsafe, RuntimeError, loop.is_closed)
+    found = _last_event_loop() if _last_event_loop is not None else None
+    if found is None or found.of is not loop:
+        found = EventLoop(loop.call_soon_threadsafe, RuntimeError, loop.is_closed)
+        found.of = loop
+        _last_event_loop = ref(found)
+    return found
+
+
+#: The one that was made last, as long as anybody has it: all runs of a loop share it.
+_last_event_loop: ref[EventLoop] | None = None

@@ -18,6 +18,7 @@ from ._tasks import TaskHandle
 from .errors import RunLimitError
 from .events import ToolCallEvent, ToolCompleted, ToolStarted
 from .messages import Approval, AssistantMessage, Outcome, ToolCall, ToolResult
+from .state import AgentPhase
 from .stores import CallFinished, CallStarted
 from .tools import render_result
 
@@ -105,7 +106,7 @@ class Batch:
 
     # ---- RUNNING_TOOL --------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
+    async def run(self) -> AgentPhase:
         """Start what may start, ask what must be asked, and announce results until every call has one."""
         core = self._core
         self._heed_outside()
@@ -142,6 +143,7 @@ class Batch:
             await self._wait()
         if self.fatal is not None:
             raise self.fatal
+        return AgentPhase.READY
 
     def _collect_lost(self) -> None:
         """A task that was cancelled by somebody before its first step has done nothing, and said nothing."""

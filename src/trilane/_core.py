@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -553,10 +553,12 @@ class Core(ListsOnDemand):
 
         return call_from_thread(self, function, *args)
 
-    async def ask_from_tool(self, context: ToolContext[Any], prompt: str, schema: Any, timeout: float | None) -> Any:
+    def ask_from_tool(
+        self, context: ToolContext[Any], prompt: str, schema: Any, timeout: float | None
+    ) -> Coroutine[Any, Any, Any]:
         from ._asking import ask_from_tool
 
-        return await ask_from_tool(self, context, prompt, schema, timeout)
+        return ask_from_tool(self, context, prompt, schema, timeout)
 
     # ---- the store ---------------------------------------------------------------------------------------------------
 

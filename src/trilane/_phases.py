@@ -490,11 +490,10 @@ def _cannot_replace(value: CompactedHistory) -> str:
     return "a tool call is parted from its result" if open_calls else ""
 
 
-async def running_tool(core: Core) -> AgentPhase:
+def running_tool(core: Core) -> Awaitable[AgentPhase]:
     """One batch of tool calls."""
     assert core.batch is not None
-    await core.batch.run()
-    return AgentPhase.READY
+    return core.batch.run()
 
 
 #: What is done in each phase that is not an end.

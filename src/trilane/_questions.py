@@ -30,6 +30,7 @@ class OpenQuestion:
 
     __slots__ = (
         "answering",
+        "asker",
         "deadline",
         "lock",
         "on_change",
@@ -46,7 +47,8 @@ class OpenQuestion:
         self,
         question: Question,
         validate: Callable[[Any], Any],
-        receive: Callable[[Question, Any], Any],
+        receive: Callable[[Any, Question, Any], Any],
+        asker: Any,
         on_change: Callable[[], None],
         *,
         shown: bool = True,
@@ -54,7 +56,8 @@ class OpenQuestion:
         self.question = question
         self.shown = shown  # False: for the event agent of the run's queues only, which answers on the input lane
         self.validate = validate  # raises ValueError with reasons
-        self.receive = receive  # what plugins make of a payload; raises ReplyRejected
+        self.receive = receive  # what plugins of the asker, a run, make of a payload; raises ReplyRejected
+        self.asker = asker
         self.on_change = on_change  # called in the replying thread
         self.lock = threading.RLock()
         self.status = "open"  # then "accepted" or "expired"
@@ -78,7 +81,8 @@ class QuestionDesk:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[tuple[str, str], OpenQuestion] = {}
-        self._sessions: dict[str, set[str]] = {}
+        # By question: the one session that asks it, as nearly always, or all of them.
+        self._sessions: dict[str, str | set[str]] = {}
         self._closed: OrderedDict[tuple[str, str], tuple[str, bool]] = OrderedDict()  # what it is late for; was shown
 
     def open(self, entry: OpenQuestion) -> None:
@@ -94,7 +98,13 @@ class QuestionDesk:
                 raise ConfigError(f"session {question.session_id!r} already has an open question {question.id!r}")
             self._open[key] = entry
             if entry.shown:
-                self._sessions.setdefault(question.id, set()).add(question.session_id)
+                others = self._sessions.get(question.id)
+                if others is None:
+                    self._sessions[question.id] = question.session_id
+                elif isinstance(others, str):
+                    self._sessions[question.id] = {others, question.session_id}
+                else:
+                    others.add(question.session_id)
             self._closed.pop(key, None)
 
     def open_in(self, session: str) -> tuple[Question, ...]:
@@ -125,7 +135,7 @@ class QuestionDesk:
             if entry.status != "open":
                 return Receipt(status="duplicate" if entry.status == "accepted" else "expired")
             try:
-                payload = entry.receive(entry.question, payload)
+                payload = entry.receive(entry.asker, entry.question, payload)
                 entry.value = entry.validate(payload)
             except ReplyRejected as rejected:
                 return Receipt(status="invalid", reasons=rejected.reasons)
@@ -150,10 +160,14 @@ class QuestionDesk:
             while len(self._closed) > REMEMBERED:
                 (session, question_id), _ = self._closed.popitem(last=False)
                 owners = self._sessions.get(question_id)
-                if owners is not None and (session, question_id) not in self._open:
+                if owners is None or (session, question_id) in self._open:
+                    continue
+                if not isinstance(owners, str):
                     owners.discard(session)
-                    if not owners:
-                        del self._sessions[question_id]
+                elif owners == session:
+                    owners = ""
+                if not owners:
+                    del self._sessions[question_id]
 
 
 def schema_of(schema: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
