@@ -205,7 +205,7 @@ class Core(ListsOnDemand):
         self.version = 0
         self.loaded = False  # the session's records are known; before that nothing may be written
         self.store = setup.store
-        self.flushing = False
+        self.flushing: Waiter | bool = False  # somebody writes; a waiter: it is the turn of whoever waits with it
         self.append_now: Any = getattr(setup.store, "append_now", None)
         self.lease: Lease | None = None
         self.keeper: LeaseKeeper | None = None
@@ -219,7 +219,7 @@ class Core(ListsOnDemand):
         self.seq = 0
         self.silent = False  # nobody reads the stream: events are counted, not made
         self.notes: list[ExtensionEvent] = []
-        self.publisher: Clock | None = None
+        self.publisher: Clock | Waiter | None = None  # whose notification is delivered, or whose turn it is
         self.questions: dict[str, OpenQuestion] = {}
         self.steering: list[UserMessage] = []
         # control
@@ -408,12 +408,6 @@ class Core(ListsOnDemand):
                 clock.resume()
                 if clock is not main:
                     main.resume()
-
-    async def enter(self, target: AgentPhase) -> None:
-        """Change the phase and tell plugins."""
-        self.go(target)
-        if self.notes:
-            await self.deliver()
 
     async def before_hook(self) -> None:
         """A hook is about to be called: whatever was produced before it must be stored, and have been seen."""
