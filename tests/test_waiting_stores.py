@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from trilane import Agent, InMemoryStore, ToolContext, hookimpl, tool
+from trilane import Agent, InMemoryStore, Tool, ToolContext, hookimpl, tool
 from trilane.events import ExtensionEvent
 from trilane.stores import Lease, SessionPage, SessionRecord
 from trilane.testing import ScriptedModel, call, run_virtual
@@ -153,5 +153,26 @@ def test_whoever_waits_to_publish_goes_on_though_one_before_was_cancelled(backen
         answers = contents(await agent.run("Go"))
         assert [answers[0], answers[2]] == ["published"] * 2
         assert told == ["note"] * 2
+
+    run_virtual(main, backend=backend)
+
+
+def test_a_question_is_stored_before_it_is_shown_by_a_tool_that_reports_at_once(backend: Backend) -> None:
+    client = Tool.external(name="client", description="What the client does.", parameters={"type": "object"})
+
+    @tool
+    async def report(ctx: ToolContext) -> str:
+        """Report."""
+        await ctx.progress("at once")
+        return "reported"
+
+    async def main() -> None:
+        store = WaitingStore()
+        agent = Agent(ScriptedModel([call("client"), call("report")], "Done."), tools=[client, report], store=store)
+        async with agent.stream("Go") as run:
+            async for event in run:
+                assert not store.unknown(event)
+                if event.type == "reply_requested":
+                    run.reply(event.question.id, "yes")
 
     run_virtual(main, backend=backend)

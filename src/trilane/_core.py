@@ -368,7 +368,7 @@ class Core(ListsOnDemand):
 
     async def put(self) -> None:
         """`show` without being a boundary: for tools and plugins in the midst of something."""
-        if self.flushing:
+        while self.flushing:
             await self.flush()  # another task is writing what one of these events tells
         self.must_show = False
         pending = self.pending
@@ -411,7 +411,7 @@ class Core(ListsOnDemand):
 
     async def before_hook(self) -> None:
         """A hook is about to be called: whatever was produced before it must be stored, and have been seen."""
-        if self.outbox:
+        if self.outbox or self.flushing:
             await self.flush()
         if self.must_show:
             await self.show()
@@ -432,6 +432,7 @@ class Core(ListsOnDemand):
         while self.notes:
             if (self.outbox or self.flushing) and not self.settled and isinstance(self.notes[0], _OF_RECORDS):
                 await self.flush()
+                continue  # meanwhile another task may have told of it, and what comes next be recorded only now
             await publish(self, self.notes.pop(0))
 
     async def publish(self, notification: ExtensionEvent, to: str | None = None) -> None:
