@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from trilane import Agent, InMemoryStore, Tool, ToolContext, hookimpl, tool
+from trilane import Agent, Ask, InMemoryStore, Tool, ToolContext, hookimpl, tool
 from trilane.events import ExtensionEvent
 from trilane.stores import Lease, SessionPage, SessionRecord
 from trilane.testing import ScriptedModel, call, run_virtual
@@ -176,3 +176,187 @@ def test_a_question_is_stored_before_it_is_shown_by_a_tool_that_reports_at_once(
                     run.reply(event.question.id, "yes")
 
     run_virtual(main, backend=backend)
+
+
+def test_what_several_tools_report_was_seen_when_they_go_on(backend: Backend) -> None:
+    seen: list[str] = []
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        """Ask, so that the store is at work."""
+        return await ctx.ask("Sure?")
+
+    @tool
+    async def report(ctx: ToolContext, text: str) -> str:
+        """Report.
+
+        Args:
+            text: What to report.
+        """
+        await anyio.sleep(0.1)
+        await ctx.progress(text)
+        assert text in seen
+        return "seen"
+
+    async def main() -> None:
+        calls = [call("ask"), call("report", text="one"), call("report", text="two")]
+        agent = Agent(ScriptedModel(calls, "Done."), tools=[ask, report], store=WaitingStore())
+        async with agent.stream("Go") as run:
+            async for event in run:
+                await anyio.sleep(1)
+                if event.type == "tool_progress":
+                    seen.append(event.text)
+                if event.type == "reply_requested":
+                    run.reply(event.question.id, "yes")
+        assert contents(run.result) == ["yes", "seen", "seen"]
+
+    run_virtual(main, backend=backend)
+
+
+def test_an_approved_call_starts_when_that_was_seen_though_another_tool_showed_it(backend: Backend) -> None:
+    shown: list[str] = []
+
+    class Slow:
+        name = "slow"
+
+        @hookimpl
+        async def on_event(self, notification: ExtensionEvent) -> None:
+            if shown:
+                await anyio.sleep(1)
+
+    @tool
+    async def report(ctx: ToolContext) -> str:
+        """Report."""
+        for _ in range(20):
+            await anyio.sleep(0.3)
+            await ctx.progress("on")
+        return "reported"
+
+    @tool(approval=True)
+    async def careful() -> str:
+        """Do something dangerous."""
+        assert "seen" in shown
+        return "done"
+
+    async def main() -> None:
+        agent = Agent(
+            ScriptedModel([call("report"), call("careful")], "Done."), tools=[report, careful], plugins=[Slow()]
+        )
+        async with agent.stream("Go") as run:
+            async for event in run:
+                if event.type == "reply_requested":
+                    shown.append("asked")
+                    run.reply(event.question.id, {"approve": True})
+                if event.type == "tool_started" and event.call.name == "careful":
+                    await anyio.sleep(5)
+                    shown.append("seen")
+        assert contents(run.result) == ["reported", "done"]
+
+    run_virtual(main, backend=backend)
+
+
+class Random:
+    """A run whose tools, plugin, store and reader do by chance what they may do, and what went wrong in it."""
+
+    name = "random"
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.store = WaitingStore(self.chance)
+        self.seen: set[str] = set()
+        self.wrong: list[str] = []
+        self.count = 0
+
+    def check(self, told: Any) -> None:
+        self.wrong += [f"{type(told).__name__} was told, {key} is not stored" for key in self.store.unknown(told)]
+
+    @hookimpl
+    async def on_event(self, notification: ExtensionEvent) -> None:
+        self.check(notification)
+        if self.chance.random() < 0.3:
+            await anyio.sleep(self.chance.choice([0, 0.5, 1]))
+
+    @hookimpl
+    async def decide_tool(self, call: Any) -> Any:
+        return Ask(prompt="May I?") if call.name == "approved" else None
+
+    async def act(self, ctx: ToolContext) -> str:
+        for _ in range(self.chance.randint(0, 3)):
+            self.count += 1
+            text = f"report {self.count}"
+            match self.chance.choice(["sleep", "report", "custom", "ask", "publish"]):
+                case "sleep":
+                    await anyio.sleep(self.chance.choice([0, 0.3, 1, 2]))
+                case "ask":
+                    await ctx.ask("Sure?")
+                case "publish":
+                    await ctx.publish(Note())
+                case "report":
+                    await ctx.progress(text)
+                    if text not in self.seen:
+                        self.wrong.append(f"{text} was not seen")
+                case _:
+                    await ctx.emit("custom", text)
+                    if text not in self.seen:
+                        self.wrong.append(f"{text} was not seen")
+        return "done"
+
+    def tools(self) -> list[Any]:
+        def make(name: str, **options: Any) -> Any:
+            @tool(name=name, **options)
+            async def act(ctx: ToolContext) -> str:
+                """Act."""
+                return await self.act(ctx)
+
+            return act
+
+        made = [make("work"), make("serial", parallel=False), make("limited", timeout=2), make("approved")]
+        child = Agent(ScriptedModel(*[[call("work")] * 2, "Done."] * 8), tools=made[:1], name="child", store=self.store)
+        return [*made, child.as_tool(name="child", description="Delegate.")]
+
+    async def run(self) -> None:
+        names = ["work", "work", "serial", "limited", "approved"]
+        turns = [
+            [
+                call("child", request="Go") if self.chance.random() < 0.15 else call(self.chance.choice(names))
+                for _ in range(self.chance.randint(1, 5))
+            ]
+            for _ in range(self.chance.randint(1, 3))
+        ]
+        agent = Agent(
+            ScriptedModel(*turns, "Done."),
+            tools=self.tools(),
+            plugins=[self],
+            store=self.store,
+            tool_concurrency=self.chance.choice([1, 2, 8]),
+        )
+        seqs: list[int] = []
+        async with agent.stream("Go") as run:
+            async for event in run:
+                self.check(event)
+                inner = event.event if event.type == "child_event" else event
+                if inner.type == "reply_requested":
+                    run.reply(inner.question.id, "yes" if inner.question.kind == "question" else {"approve": True})
+                if self.chance.random() < 0.2:
+                    await anyio.sleep(self.chance.choice([0, 0.5, 2]))
+                if inner.type == "tool_progress":
+                    self.seen.add(inner.text)
+                if inner.type == "custom_event":
+                    self.seen.add(str(inner.data))
+                seqs.append(event.seq)
+        if run.result.status != "completed" or run.result.hook_failures:
+            self.wrong.append(f"{run.result.status}: {run.result.error!r}, {run.result.hook_failures}")
+        self.wrong += [
+            text
+            for text in contents(run.result)
+            if text.lower().strip(".") != "done" and "did not end within" not in text
+        ]
+        if seqs != list(range(1, len(seqs) + 1)):
+            self.wrong.append(f"events are not in order: {seqs}")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_runs_lose_nothing_and_tell_nothing_too_early(backend: Backend, seed: int) -> None:
+    found = Random(seed)
+    run_virtual(found.run, backend=backend)
+    assert not found.wrong

@@ -371,11 +371,11 @@ class Core(ListsOnDemand):
         while self.flushing:
             await self.flush()  # another task is writing what one of these events tells
         self.must_show = False
-        pending = self.pending
-        if not pending:
-            return
+        pending, queue = self.pending, self.queue
+        if not pending and queue.putting is False:
+            return  # else another task shows what was to be shown here, and it must have been seen
         self.pending = []
-        clock, main, queue = current_clock.get(), self.clock, self.queue
+        clock, main = current_clock.get(), self.clock
         still = False
         try:
             if self.offers and queue.putting is False:
@@ -400,7 +400,7 @@ class Core(ListsOnDemand):
             raise
         except BaseException:
             refused, self.queue.refused = self.queue.refused, None
-            if refused is not None and refused[0] is pending[0]:  # it was not even its turn: they are told at the end
+            if refused and refused[0] is pending[0]:  # it was not even its turn: they are told at the end
                 self.pending = sorted((*pending, *self.pending), key=attrgetter("seq"))
             raise
         finally:
