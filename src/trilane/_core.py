@@ -235,7 +235,7 @@ class Core(ListsOnDemand):
         self.ending = False  # the task that ends the run has begun to
         self.claims: set[str] | None = None  # sessions with a run, from which this run's is taken when it has ended
         self.watched_by: set[Core] | None = None  # the runs of a runtime, which stops those that nobody reads
-        self.taken_before = self.idle_looks = 0
+        self.taken_before, self.idle_looks = -1, 0  # the first look begins to count: it may come at once
         self.finished = False
         self.settled = False
         self.result: RunResult[Any] | None = None
