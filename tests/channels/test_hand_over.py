@@ -119,6 +119,25 @@ async def test_a_consumer_that_cancels_its_own_scope_gets_no_further_event() -> 
     assert seen == [0, 1, 2, 3]
 
 
+async def test_a_consumer_that_has_not_waited_yet_and_cancels_its_own_scope_acknowledges_nothing() -> None:
+    queue, done = acknowledged(), list[int]()
+
+    async def produce() -> None:
+        for number in range(10):
+            await queue.put(number)
+            done.append(number)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(produce)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.CancelScope() as scope:
+            async for _ in iterate(queue):
+                scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        assert done == []
+        tasks.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_both_sides_may_have_been_given_the_same_context() -> None:
     queue, seen = acknowledged(), list[int]()
