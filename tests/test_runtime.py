@@ -176,6 +176,19 @@ class TestAbandoned:
 
         run_virtual(main, backend=backend)
 
+    def test_one_that_begins_just_before_others_are_looked_at_has_the_whole_time(self, backend: Backend) -> None:
+        async def main() -> None:
+            agent = Agent(ScriptedModel("Hello.", "Hello."))
+            async with agent.runtime(abandoned_seconds=60) as rt, rt.stream("Go"):
+                await anyio.sleep(14.9)
+                async with rt.stream("Go") as run:
+                    await anyio.sleep(59.9)
+                    assert not run.state.is_terminal
+                    await anyio.sleep(16)
+                    assert run.result.status == "cancelled"
+
+        run_virtual(main, backend=backend)
+
     def test_one_with_an_open_question_is_left_alone(self, backend: Backend) -> None:
         async def main() -> None:
             agent = Agent(ScriptedModel(call("ask"), "Done."), tools=[ask])

@@ -186,6 +186,8 @@ def _run_within(loop: Any, me: Any, context: Any, step: Callable[..., Any], *arg
     _leave_task(loop, me)
     try:
         context.run(step, *args)
+    except RuntimeError:  # the context is in use: both tasks were given the same one
+        loop.call_soon(step, *args, context=context)
     except (KeyboardInterrupt, SystemExit) as error:
         # It ends the loop, as it would have done from there, before anybody else has a turn.
         loop.call_soon(_raise, error)

@@ -261,7 +261,7 @@ class Batch:
             self._pass_by(run)
             run.task = task = TaskHandle()
             task.on_done.append(self.wake)
-            core.owner.start(task, execute, core, self, run, now=core.queue.may_go_on())
+            core.owner.start(task, execute, core, self, run, now=not core.must_show and core.queue.may_go_on())
             if run.state == "running":
                 running += 1
             earlier_open = True

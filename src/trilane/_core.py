@@ -205,7 +205,7 @@ class Core(ListsOnDemand):
         self.version = 0
         self.loaded = False  # the session's records are known; before that nothing may be written
         self.store = setup.store
-        self.flushing = False
+        self.flushing: Waiter | bool = False  # somebody writes; a waiter: it is the turn of whoever waits with it
         self.append_now: Any = getattr(setup.store, "append_now", None)
         self.lease: Lease | None = None
         self.keeper: LeaseKeeper | None = None
@@ -219,7 +219,7 @@ class Core(ListsOnDemand):
         self.seq = 0
         self.silent = False  # nobody reads the stream: events are counted, not made
         self.notes: list[ExtensionEvent] = []
-        self.publisher: Clock | None = None
+        self.publisher: Clock | Waiter | None = None  # whose notification is delivered, or whose turn it is
         self.questions: dict[str, OpenQuestion] = {}
         self.steering: list[UserMessage] = []
         # control
@@ -235,7 +235,7 @@ class Core(ListsOnDemand):
         self.ending = False  # the task that ends the run has begun to
         self.claims: set[str] | None = None  # sessions with a run, from which this run's is taken when it has ended
         self.watched_by: set[Core] | None = None  # the runs of a runtime, which stops those that nobody reads
-        self.taken_before = self.idle_looks = 0
+        self.taken_before, self.idle_looks = -1, 0  # the first look begins to count: it may come at once
         self.finished = False
         self.settled = False
         self.result: RunResult[Any] | None = None
@@ -368,14 +368,14 @@ class Core(ListsOnDemand):
 
     async def put(self) -> None:
         """`show` without being a boundary: for tools and plugins in the midst of something."""
-        if self.flushing:
+        while self.flushing:
             await self.flush()  # another task is writing what one of these events tells
         self.must_show = False
-        pending = self.pending
-        if not pending:
-            return
+        pending, queue = self.pending, self.queue
+        if not pending and queue.putting is False:
+            return  # else another task shows what was to be shown here, and it must have been seen
         self.pending = []
-        clock, main, queue = current_clock.get(), self.clock, self.queue
+        clock, main = current_clock.get(), self.clock
         still = False
         try:
             if self.offers and queue.putting is False:
@@ -400,7 +400,7 @@ class Core(ListsOnDemand):
             raise
         except BaseException:
             refused, self.queue.refused = self.queue.refused, None
-            if refused is not None and refused[0] is pending[0]:  # it was not even its turn: they are told at the end
+            if refused and refused[0] is pending[0]:  # it was not even its turn: they are told at the end
                 self.pending = sorted((*pending, *self.pending), key=attrgetter("seq"))
             raise
         finally:
@@ -409,15 +409,9 @@ class Core(ListsOnDemand):
                 if clock is not main:
                     main.resume()
 
-    async def enter(self, target: AgentPhase) -> None:
-        """Change the phase and tell plugins."""
-        self.go(target)
-        if self.notes:
-            await self.deliver()
-
     async def before_hook(self) -> None:
         """A hook is about to be called: whatever was produced before it must be stored, and have been seen."""
-        if self.outbox:
+        if self.outbox or self.flushing:
             await self.flush()
         if self.must_show:
             await self.show()
@@ -438,6 +432,7 @@ class Core(ListsOnDemand):
         while self.notes:
             if (self.outbox or self.flushing) and not self.settled and isinstance(self.notes[0], _OF_RECORDS):
                 await self.flush()
+                continue  # meanwhile another task may have told of it, and what comes next be recorded only now
             await publish(self, self.notes.pop(0))
 
     async def publish(self, notification: ExtensionEvent, to: str | None = None) -> None:

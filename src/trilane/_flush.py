@@ -25,24 +25,43 @@ async def write(core: Core) -> None:
     Raises:
         StoreError: the store failed or was too slow; the records are back in the outbox.
     """
-    while core.flushing:
+    if core.flushing:
         waiter = new_waiter()
         core.flush_line.append(waiter)
-        await waiter.wait()
-    records, core.outbox = tuple(core.outbox), []
-    if not records:
-        return  # whoever wrote before took them along
+        try:
+            await waiter.wait()
+        except BaseException:
+            if waiter in core.flush_line:
+                core.flush_line.remove(waiter)
+            elif core.flushing is waiter:
+                _pass_on(core)
+            raise
+        if core.flushing is not waiter:
+            return  # whoever wrote before took along what this task recorded
     core.flushing = True
+    records, core.outbox = tuple(core.outbox), []
     try:
-        await _append(core, records)
+        if records:
+            await _append(core, records)
     except StoreError:
         # The ending tries once more: under the expected version nothing can be written twice.
         core.outbox[:0] = records
         raise
     finally:
-        core.flushing = False
-        if core.flush_line:
-            core.flush_line.pop(0).wake()
+        _pass_on(core)
+
+
+def _pass_on(core: Core) -> None:
+    """The next one writes what has come meanwhile; if nothing has, nobody need wait any more."""
+    line = core.flush_line
+    if line and core.outbox:
+        core.flushing = waiter = line.pop(0)  # never False in between, when somebody could tell what is not stored
+        waiter.wake()
+        return
+    core.flushing = False
+    for waiter in line:
+        waiter.wake()
+    line.clear()
 
 
 async def _append(core: Core, records: tuple[SessionRecord, ...]) -> None:

@@ -38,14 +38,26 @@ async def publish(core: Core, notification: ExtensionEvent, to: str | None = Non
     clock = current_clock.get()
     if core.publisher is clock:
         raise AgentProtocolError("publish() inside on_event would never end; publish from another hook")
-    while core.publisher is not None:
+    if core.publisher is not None:
         waiter = new_waiter()
         core.publishing_line.append(waiter)
-        await waiter.wait()
+        try:
+            await waiter.wait()
+        except BaseException:
+            if waiter in core.publishing_line:
+                core.publishing_line.remove(waiter)
+            else:
+                _pass_on(core)
+            raise
     core.publisher = clock
     try:
         await core.dispatcher.notify(implementations, clock, core.context, notification)
     finally:
-        core.publisher = None
-        if core.publishing_line:
-            core.publishing_line.pop(0).wake()
+        _pass_on(core)
+
+
+def _pass_on(core: Core) -> None:
+    """It is the next one's turn, and nobody's who comes between."""
+    core.publisher = waiter = core.publishing_line.pop(0) if core.publishing_line else None
+    if waiter is not None:
+        waiter.wake()

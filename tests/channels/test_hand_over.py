@@ -119,6 +119,46 @@ async def test_a_consumer_that_cancels_its_own_scope_gets_no_further_event() -> 
     assert seen == [0, 1, 2, 3]
 
 
+async def test_a_consumer_that_has_not_waited_yet_and_cancels_its_own_scope_acknowledges_nothing() -> None:
+    queue, done = acknowledged(), list[int]()
+
+    async def produce() -> None:
+        for number in range(10):
+            await queue.put(number)
+            done.append(number)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(produce)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.CancelScope() as scope:
+            async for _ in iterate(queue):
+                scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        assert done == []
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_both_sides_may_have_been_given_the_same_context() -> None:
+    queue, seen = acknowledged(), list[int]()
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+
+    async def consume() -> None:
+        async for item in queue:
+            seen.append(item)
+
+    async def produce() -> None:
+        for number in range(5):
+            await queue.put(number)
+        queue.close_now(complete=True)
+
+    consumer = loop.create_task(consume(), context=context)
+    await asyncio.sleep(0)
+    await loop.create_task(produce(), context=context)
+    await consumer
+    assert seen == list(range(5))
+
+
 async def test_an_error_of_the_consumer_has_nothing_of_the_producer_in_it() -> None:
     queue = acknowledged()
 

@@ -89,7 +89,7 @@ MISTAKES = {
         replace=(
             (
                 "_core.py",
-                "        if self.outbox:\n            await self.flush()\n        if self.must_show",
+                "        if self.outbox or self.flushing:\n            await self.flush()\n        if self.must_show",
                 "        if self.must_show",
             ),
         ),

@@ -322,7 +322,7 @@ class AgentEventQueue(Generic[T]):
                 self._held = self._acknowledging
             return ready.pop()
         getter = self._getter
-        if getter is not None and not self._later and getter.cancel_is_due():
+        if not self._later and (self._held if getter is None else getter.cancel_is_due()):
             await checkpoint_if_cancelled()
         if self._getting:
             raise AgentProtocolError("get while another task waits in get; an AgentEventQueue has one consumer")
