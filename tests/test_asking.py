@@ -405,3 +405,33 @@ class TestDeadlines:
             assert [event.receipt.status for event in events.of(ReplyReceived)] == ["expired"]
 
         run_virtual(main, backend=backend)
+
+
+async def test_a_tool_that_was_given_up_cannot_ask_any_more() -> None:
+    gave_up = threading.Event()
+    told: list[BaseException] = []
+    done = threading.Event()
+
+    @tool(timeout=0.05)  # real time: a thread, which nothing can stop
+    def slow(ctx: ToolContext) -> str:
+        """Ask late."""
+        gave_up.wait(30)
+        try:
+            return ctx.blocking.ask("Still there?")
+        except BaseException as error:
+            told.append(error)
+            raise
+        finally:
+            done.set()
+
+    asked: list[str] = []
+    async with Agent(ScriptedModel(call("slow"), "Done."), tools=[slow]).stream("Go") as run:
+        async for event in run:
+            if event.type == "turn_completed" and not gave_up.is_set():
+                gave_up.set()
+                await anyio.to_thread.run_sync(done.wait, 30)
+            if event.type == "reply_requested":
+                asked.append(event.question.prompt)
+    assert [type(error) for error in told] == [NoAnswererError]
+    assert "answered without it" in str(told[0])
+    assert asked == []

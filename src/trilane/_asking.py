@@ -225,6 +225,11 @@ async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, sche
             f"tool {context.call.name!r} asks {prompt[:80]!r}, but nobody can answer: stream the run and reply, "
             "or pass answer=an async function of the question"
         )
+    if not any(call is context.call for call in core.open_calls):
+        raise NoAnswererError(
+            f"tool {context.call.name!r} asks {prompt[:80]!r}, but its call was answered without it, because it did "
+            "not end in its time; look whether the answer still matters, and raise the tool's timeout if it does"
+        )
     context.question_count += 1
     ordinal = context.question_count
     from ._stored import stored_question_id, stored_reply
