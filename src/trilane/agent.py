@@ -323,7 +323,8 @@ class Agent(Generic[D, O]):
         """For servers: `async with agent.runtime() as rt:` owns the tasks, and `rt.stream(...)` needs no `async with`.
 
         Args:
-            abandoned_seconds: A stream that is kept but not read for so long is stopped, unless a question is open.
+            abandoned_seconds: A stream that is kept but not read for so long, or up to a quarter longer, is stopped,
+                unless a question is open.
         """
 
         def make(request: Request, **options: Any) -> RunStream[Any]:
