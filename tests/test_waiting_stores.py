@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from trilane import Agent, Ask, InMemoryStore, Tool, ToolContext, hookimpl, tool
+from trilane.errors import StoreError
 from trilane.events import ExtensionEvent
 from trilane.stores import Lease, SessionPage, SessionRecord
 from trilane.testing import ScriptedModel, call, run_virtual
@@ -360,3 +361,43 @@ def test_random_runs_lose_nothing_and_tell_nothing_too_early(backend: Backend, s
     found = Random(seed)
     run_virtual(found.run, backend=backend)
     assert not found.wrong
+
+
+class BreaksLate(WaitingStore):
+    """Fails once, when it has written a result already."""
+
+    failed = False
+
+    async def append(self, session: str, records: Sequence[SessionRecord], **options: Any) -> int:
+        version = await super().append(session, records, **options)
+        if not self.failed and any(record.kind == "call_finished" for record in records):
+            self.failed = True
+            raise ConnectionError("the connection broke during the answer")
+        return version
+
+
+def test_a_store_that_fails_after_it_has_written_keeps_what_others_finished_meanwhile(backend: Backend) -> None:
+    @tool
+    async def work(seconds: float) -> str:
+        """Work.
+
+        Args:
+            seconds: How long.
+        """
+        await anyio.sleep(seconds)
+        return f"{seconds:g}"
+
+    async def main() -> None:
+        store = BreaksLate()
+        model = ScriptedModel([call("work", seconds=1), call("work", seconds=1.5)])
+        agent = Agent(model, tools=[work], store=store, grace_seconds=20)
+        with pytest.raises(StoreError, match="the connection broke during the answer"):
+            await agent.run("Go", session="s")
+        page = await store.load("s")
+        finished = [record.result.content for record in page.records if record.kind == "call_finished"]
+        assert finished == ["1", "1.5"]
+        assert [record.kind for record in page.records].count("message") == 2  # nothing twice
+        assert page.records[-1].kind == "run_ended"
+        assert (await agent.run("And now?", session="s", model=ScriptedModel("Well."))).output == "Well."
+
+    run_virtual(main, backend=backend)

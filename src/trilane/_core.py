@@ -160,6 +160,7 @@ class Core(ListsOnDemand):
         "timers",
         "tools",
         "turn",
+        "unsure",
         "version",
         "view",
         "waiters",
@@ -203,6 +204,7 @@ class Core(ListsOnDemand):
         self.first_new = 0
         self.outbox: list[SessionRecord] = []
         self.version = 0
+        self.unsure = 0  # how many of the first records in the outbox may be stored, although the store failed
         self.loaded = False  # the session's records are known; before that nothing may be written
         self.store = setup.store
         self.flushing: Waiter | bool = False  # somebody writes; a waiter: it is the turn of whoever waits with it

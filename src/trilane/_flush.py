@@ -46,6 +46,7 @@ async def write(core: Core) -> None:
     except StoreError:
         # The ending tries once more: under the expected version nothing can be written twice.
         core.outbox[:0] = records
+        core.unsure = len(records)
         raise
     finally:
         _pass_on(core)
@@ -70,9 +71,14 @@ async def _append(core: Core, records: tuple[SessionRecord, ...]) -> None:
     async def write() -> None:
         try:
             assert core.lease is not None
-            outcome.append(
-                await core.store.append(core.session_id, records, expected_version=core.version, lease=core.lease)
-            )
+            version, rest = core.version, records
+            if core.unsure:  # a store may have failed when it had written already
+                known = (await core.store.load(core.session_id, after=version, limit=core.unsure)).records
+                if known == records[: len(known)]:
+                    version, rest = version + len(known), records[len(known) :]
+            if rest:
+                version = await core.store.append(core.session_id, rest, expected_version=version, lease=core.lease)
+            outcome.append(version)
         except BaseException as error:  # this is the whole task: nobody above could see it
             outcome.append(error)
 
@@ -98,7 +104,7 @@ async def _append(core: Core, records: tuple[SessionRecord, ...]) -> None:
         raise StoreError(
             f"session {core.session_id!r}: the store failed: {type(outcome[0]).__name__}: {outcome[0]}"
         ) from outcome[0]
-    core.version = outcome[0]
+    core.version, core.unsure = outcome[0], 0
     if cancelled and not core.settled:  # a cancel that arrived inside the shield takes effect now
         import asyncio
 
