@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._backend import Waiter, new_waiter
-from ._tasks import wait_shielded
+from ._tasks import TaskHandle, wait_shielded
 from .errors import StoreError
 
 if TYPE_CHECKING:
     from ._core import Core
-    from ._tasks import TaskHandle
     from .stores import SessionRecord
 
 __all__ = ["write"]
@@ -81,10 +80,12 @@ async def _append(core: Core, records: tuple[SessionRecord, ...]) -> None:
             outcome.append(version)
         except BaseException as error:  # this is the whole task: nobody above could see it
             outcome.append(error)
+        task.ends()
 
     seconds = core.limits.store_seconds
     limit = core.timers.now() + seconds
-    task = core.owner.spawn(write)
+    task = TaskHandle()
+    core.owner.start(task, write, now=True)  # the run does nothing else until it has ended
     cancelled = 0
     while not task.done and core.timers.now() < min(limit, core.deadline):
         cancelled += await _wait_for_write(core, task, min(limit, core.deadline))
