@@ -2,9 +2,9 @@
 
     python benchmarks/micro_turns.py [turns] [rounds]
 
-Rows with hooks are per call of one hook implementation. Rows of the SQLite store are per turn, which is three appends:
+Rows with hooks are per call of one hook implementation. Rows of the SQLite store are per turn, which is two appends:
 each is a hand-over to the store's thread and a transaction. `normal` is durable when the process dies, `full` also when
-the power fails: it waits for the disk three times, and its wall time is that of the disk.
+the power fails: it waits for the disk twice, and its wall time is that of the disk.
 
 Rounds are interleaved; the cheapest of each row is printed for CPU, the median for wall time.
 """

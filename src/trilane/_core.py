@@ -368,16 +368,20 @@ class Core(ListsOnDemand):
         await self.put()
         self.check()
 
-    async def put(self) -> None:
-        """`show` without being a boundary: for tools and plugins in the midst of something."""
-        while self.flushing:
-            await self.flush()  # another task is writing what one of these events tells
+    async def put(self, *, stored: bool = True) -> None:
+        """`show` without being a boundary: for tools and plugins in the midst of something.
+
+        What events tell is stored by then, unless the caller knows of none that tells of a record (not `stored`).
+        """
+        clock, main = current_clock.get(), self.clock
+        # A tool's task writes nothing for the others: what it shows tells of no record that nobody else is writing.
+        while self.flushing or (stored and self.outbox and clock is main):
+            await self.flush()
         self.must_show = False
         pending, queue = self.pending, self.queue
         if not pending and queue.putting is False:
             return  # else another task shows what was to be shown here, and it must have been seen
         self.pending = []
-        clock, main = current_clock.get(), self.clock
         still = False
         try:
             if self.offers and queue.putting is False:

@@ -13,7 +13,7 @@ from ._dispatch import HookError, Withheld
 from ._tasks import Clock, Ended, GivenUp, wait_shielded
 from ._threads import ThreadCall
 from .context import ToolContext
-from .errors import PluginError, RunCancelledError, ToolTimeoutError
+from .errors import PluginError, RunCancelledError, StoreError, ToolTimeoutError
 from .events import LateResultEvent
 from .messages import Outcome, ToolResult
 from .stores import CallStarted
@@ -176,6 +176,9 @@ async def _attempts(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Non
             return
         except Exception as error:
             run.result = error_result(run.call, error, max_chars=tool.max_result_chars)
+            if isinstance(error, StoreError) and core.unsure:  # the session's, when it asked or reported
+                _fail(batch, error)
+                return
             if isinstance(error, RunCancelledError) and core.stop_error is not None:
                 # What it waited for was withdrawn with the run: it did not fail by itself.
                 text = f"Tool {run.call.name} was interrupted, effect unknown"

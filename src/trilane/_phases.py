@@ -307,9 +307,13 @@ async def _respond(core: Core) -> AgentPhase | None:
     message = core.last_message
     assert message is not None
     if core.hooks.after_model:
-        await core.show()  # without storing the message: it may become another one
+        if core.notes:
+            await core.deliver()
+        await core.put(stored=False)  # nothing tells of the message yet, which may become another one
+        core.check()
         message = await _through_after_model(core, message)
-    await core.flush()
+    if not message.calls:
+        await core.flush()  # else with what is recorded when the calls start: nobody is told of it before
     if core.hooks.on_event:
         core.notes.append(MessageAppendedEvent(message=message))
     core.produce(MessageCompleted, message=message, stop_reason=message.stop_reason)

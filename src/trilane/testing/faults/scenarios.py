@@ -384,6 +384,13 @@ def _store_approval(stage: Stage) -> Play:
     return Play(script=script, tools=tools, plugins=plugins, react=react, store="slow")
 
 
+@scenario("store_ask", "store", "questions")
+def _store_ask(stage: Stage) -> Play:
+    tools = [asking("painter"), worker("look", seconds=0.1)]
+    script: list[ScriptStep] = [[_one("painter"), _one("look")], "Blue."]
+    return Play(script=script, tools=tools, react=_replying(stage, "blue"), store="slow")
+
+
 @scenario("store_steering", "store", "hooks", "steering")
 def _store_steering(stage: Stage) -> Play:
     said: list[str] = []
