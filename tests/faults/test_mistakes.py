@@ -92,6 +92,11 @@ MISTAKES = {
                 "        if self.outbox or self.flushing:\n            await self.flush()\n        if self.must_show",
                 "        if self.must_show",
             ),
+            (
+                "_core.py",
+                "        while self.flushing or (stored and self.outbox and clock is main):\n",
+                "        while self.flushing:\n",
+            ),
         ),
     ),
     "hooks that run at the same time": Mistake(
