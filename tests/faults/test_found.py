@@ -23,5 +23,5 @@ def _at(scenario: str, fault: str, backend: str, beginning: str) -> list[Case]:
 def test_w02_a_child_whose_last_write_hangs_is_ended_within_its_parents_time(fault: str, backend: str) -> None:
     cases = _at("child_store", fault, backend, "store.append")
     report = run_cases(cases, TrilaneAdapter())
-    assert report.cases > 20
+    assert report.cases >= 20
     assert report.failures == []

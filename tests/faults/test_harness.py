@@ -133,7 +133,7 @@ TOY_FAULTS = ("raise", "cancel_once", "cancel_twice", "hang_cancel")
 def problems_of(wrong: str, name: str = "parallel") -> set[str]:
     adapter = Toy(wrong)
     report = run_cases(all_cases(all_scenarios()[name], adapter, faults=TOY_FAULTS), adapter)
-    assert report.cases > 20
+    assert report.cases >= 20
     return {invariant for failure in report.failures for invariant, _ in failure.problems}
 
 
@@ -314,6 +314,6 @@ def test_the_author_of_a_plugin_breaks_runs_that_have_it() -> None:
     mine, adapter = Scenario("mine", parts), TrilaneAdapter()
     cases = all_cases(mine, adapter, faults=["cancel_once", "hang_cancel"], backends=["asyncio"])
     report = run_cases(cases, adapter, scenarios={"mine": mine})
-    assert report.cases > 20
+    assert report.cases >= 20
     assert report.failures == []
     assert len(turns) > report.cases

@@ -264,3 +264,21 @@ async def test_blobs_go_with_the_last_session_that_uses_them(store: SqliteStore,
     assert blobs() == 1
     await store.delete_session("a")
     assert blobs() == 0
+
+
+def test_a_file_whose_tables_another_process_makes_meanwhile_is_one_of_sessions(tmp_path: Path) -> None:
+    path = str(tmp_path / "sessions.sqlite3")
+    first = sqlite3.connect(path, isolation_level=None)
+    first.execute("PRAGMA journal_mode = WAL")
+    made: list[str] = []
+
+    def meanwhile(statement: str) -> None:
+        if "sqlite_master" in statement and not made:
+            made.append(statement)
+            schema.connect(path, busy_seconds=5, synchronous="normal").close()
+
+    first.set_trace_callback(meanwhile)
+    schema._migrate(first, path)
+    assert made
+    assert first.execute("PRAGMA user_version").fetchone()[0] == len(schema.MIGRATIONS)
+    first.close()

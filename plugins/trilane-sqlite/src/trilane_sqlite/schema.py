@@ -148,7 +148,12 @@ def _patiently(action: Callable[[], object], busy_seconds: float) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, path: str) -> None:
-    if _version(connection, path) == len(MIGRATIONS):
+    connection.execute("BEGIN")  # what is read is of one moment: another process may be making the tables right now
+    try:
+        version = _version(connection, path)
+    finally:
+        connection.execute("ROLLBACK")
+    if version == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
