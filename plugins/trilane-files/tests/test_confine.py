@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from trilane.errors import ToolError
@@ -306,6 +306,8 @@ _NAMES = st.sampled_from(
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@example(path="loop/../out", absolute=False)
+@example(path="sub/loop/../../up/out", absolute=True)
 @given(path=st.one_of(st.lists(_NAMES, max_size=8).map("/".join), st.text(max_size=20)), absolute=st.booleans())
 def test_no_path_escapes(tmp_path_factory: pytest.TempPathFactory, path: str, absolute: bool) -> None:
     base = _maze(tmp_path_factory)

@@ -127,7 +127,9 @@ class Root:
         if not usable:
             raise ToolError(f"'{shown(path)}' has characters that no file name can have. {_LIST}")
         try:
-            inner = os.path.relpath(os.path.realpath(os.path.join(self.path, path)), self.path)
+            # Twice: behind a link that leads to itself the first leaves what follows as it is, and links in it too.
+            real = os.path.realpath(os.path.realpath(os.path.join(self.path, path)))
+            inner = os.path.relpath(real, self.path)
         except (OSError, ValueError):  # ValueError: another drive
             inner = os.pardir
         parts = () if inner == os.curdir else tuple(inner.split(os.sep))
