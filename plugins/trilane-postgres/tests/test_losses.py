@@ -254,7 +254,10 @@ async def test_a_server_that_hangs_ends_the_run_in_order_and_what_is_stored_is_w
     async def hang() -> str:
         """Hang the server."""
         stopped.extend(
-            pid for (pid,) in sql("SELECT pid FROM pg_stat_activity WHERE state = 'idle' AND pid <> pg_backend_pid()")
+            pid
+            for (pid,) in sql(
+                "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            )
         )
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
