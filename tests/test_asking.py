@@ -9,9 +9,9 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from trilane import Agent, Reject, Tool, ToolContext, hookimpl, tool
+from trilane import Agent, Ask, Reject, Tool, ToolContext, hookimpl, tool
 from trilane.errors import NoAnswererError, ReplyTimeoutError, RunCancelledError
-from trilane.events import QuestionClosedEvent, QuestionOpenedEvent, Receipt, ReplyReceived, ToolCompleted
+from trilane.events import PluginFailed, QuestionClosedEvent, QuestionOpenedEvent, Receipt, ReplyReceived, ToolCompleted
 from trilane.testing import EventRecorder, ScriptedModel, assert_history, call, no_leaks, record, run_virtual
 from trilane.testing.clock import Backend
 
@@ -272,6 +272,52 @@ async def test_an_answer_function_that_fails_or_answers_nonsense_is_no_answer(fa
     assert results.kind == "tool"
     assert results.results[0].outcome == "error"
     assert "answer= function failed" in str(results.results[0].content)
+
+
+UNUSABLE = pytest.mark.parametrize("schema", [object(), ["red", "blue"], {"enum": [object()]}])
+
+
+@UNUSABLE
+async def test_a_tool_that_asks_for_what_nobody_can_give_is_told_so(schema: Any) -> None:
+    @tool
+    async def odd(ctx: ToolContext) -> str:
+        """Ask oddly."""
+        with pytest.raises(TypeError, match="give a type that pydantic knows, or a JSON Schema as a dict"):
+            await ctx.ask("Which?", schema)
+        return await ctx.ask("Which?")
+
+    model = ScriptedModel(call("odd"), call("choose"), "Done.")
+    events, _ = await answered(Agent(model, tools=[odd, choose]), "red", {"colour": "blue"})
+    assert contents(events) == ["red", "1 blue"]
+
+
+@UNUSABLE
+async def test_an_ask_of_a_plugin_that_nobody_can_answer_denies_the_call_and_names_the_plugin(schema: Any) -> None:
+    class Odd:
+        @hookimpl
+        def decide_tool(self) -> Any:
+            return Ask(prompt="May it?", schema=schema)
+
+    subject = Agent(ScriptedModel(call("name"), "Done."), tools=[name], plugins=[Odd()])
+    events, run = await answered(subject)
+    assert run.result.output == "Done."
+    assert [event.result.outcome for event in events.of(ToolCompleted)] == ["denied"]
+    assert "plugin 'Odd' gave no usable decision" in contents(events)[0]
+    failure = str(events.one(PluginFailed).error)
+    assert "decide_tool returned an Ask that cannot ask for" in failure
+    assert "Odd" in failure
+
+
+async def test_a_prompt_that_is_no_text_is_refused() -> None:
+    @tool
+    async def odd(ctx: ToolContext) -> str:
+        """Ask oddly."""
+        with pytest.raises(TypeError, match=r"ask\(\) takes a prompt as a str, not int"):
+            await ctx.ask(5)  # type: ignore[arg-type]
+        return "asked nobody"
+
+    events, _ = await answered(Agent(ScriptedModel(call("odd"), "Done."), tools=[odd]))
+    assert contents(events) == ["asked nobody"]
 
 
 async def test_nobody_can_answer_under_run() -> None:

@@ -92,6 +92,7 @@ def test_records_come_back_from_json(record: Any) -> None:
         ('{"kind":7}', "it has no kind"),
         ('{"kind":"run_ended","run_id":"r","status":"great"}', "run_ended.status: Input should be"),
         ('{"kind":"message","run_id":"r","message":{"kind":"user"}}', "message"),
+        ('{"kind":"question","run_id":"r","question":{"kind":"question"}}', "question.question.id: Field required"),
     ],
 )
 def test_a_damaged_record_says_what_is_wrong_and_keeps_its_text(text: str, reason: str) -> None:

@@ -90,7 +90,7 @@ def _ask_again(core: Core, message: AssistantMessage) -> None:
     core.produce(MessageCompleted, message=message, stop_reason=message.stop_reason, superseded=True)
     if message.parts:
         _hide(core, message, "empty reply")
-    core.notes_for_model.append("Your last reply was empty. Answer the user, or call a tool.")
+    core.notes_for_model += ("Your last reply was empty. Answer the user, or call a tool.",)
     core.step = "turn"
 
 
@@ -104,7 +104,7 @@ def _send_back(core: Core, message: AssistantMessage, feedback: str) -> None:
     core.produce(MessageCompleted, message=message, stop_reason=message.stop_reason, superseded=True)
     if core.setup.output.is_text:
         _hide(core, message, "not accepted")
-        core.notes_for_model.append(feedback)
+        core.notes_for_model += (feedback,)
     else:
         # The model must see what it wrote in order to mend it.
         note = UserMessage(id=new_id(), parts=(TextPart(text=feedback),), origin="feedback")

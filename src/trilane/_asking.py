@@ -77,27 +77,15 @@ def open_question(
         path=core.path,
         expires=None if limit is None else datetime.now(UTC) + timedelta(seconds=limit),
     )
-    entry = OpenQuestion(question, validate, _receive, core, core.notice, shown=shown)
+    entry = OpenQuestion(question, validate, _receive, core, shown=shown)
     core.setup.desk.open(entry)
     core.questions[question.id] = entry
-    stored = _plain(question, None if json_schema is schema else json_schema)
-    core.record(QuestionStored(run_id=core.run_id, question=stored, ordinal=ordinal))
+    core.record(QuestionStored(run_id=core.run_id, question=question, ordinal=ordinal))
     if core.hooks.on_event:
         core.notes.append(QuestionOpenedEvent(question=question))
     if shown:
         core.produce(ReplyRequested, question=question)
     return entry
-
-
-def _plain(question: Question, made: dict[str, Any] | None) -> dict[str, Any]:
-    """As it is stored; the schema that was made of a type is shared by all that ask for it."""
-    from ._records import adapter
-
-    bare = question if made is None else question.replace(schema={})
-    plain: dict[str, Any] = adapter(Question).dump_python(bare, mode="json")
-    if made is not None:
-        plain["schema"] = made
-    return plain
 
 
 def _receive(core: Core, question: Question, payload: Any) -> Any:
@@ -188,48 +176,9 @@ def _keep(core: Core, work: Callable[[], Awaitable[None]]) -> TaskHandle:
     return task
 
 
-async def wait_for_reply(core: Core, entry: OpenQuestion, timeout: float | None) -> None:
-    """Wait until the question is answered or withdrawn; the clock of the asking task stands still."""
-    limit = timeout if timeout is not None else core.limits.reply_seconds
-    deadline = None if limit is None else core.timers.now() + limit
-    clock, batch = current_clock.get(), core.batch
-    call_id = "" if entry.question.call is None else entry.question.call.id
-    clock.pause()
-    if batch is not None:
-        batch.count_waiting(call_id, 1)
-    try:
-        while entry.status == "open":
-            if core.stop_error is not None or (deadline is not None and core.timers.now() >= deadline):
-                core.setup.desk.withdraw(entry)
-                return
-            waiter = new_waiter()
-            core.waiters.append(waiter)
-            timer = None if deadline is None else core.timers.call_at(deadline, waiter.wake)
-            try:
-                await waiter.wait()
-            finally:
-                if timer is not None:
-                    timer.cancel()
-                if waiter in core.waiters:
-                    core.waiters.remove(waiter)
-    finally:
-        clock.resume()
-        if batch is not None:
-            batch.count_waiting(call_id, -1)
-
-
 async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, schema: Any, timeout: float | None) -> Any:
-    """`ToolContext.ask`."""
-    if not can_be_answered(core):
-        raise NoAnswererError(
-            f"tool {context.call.name!r} asks {prompt[:80]!r}, but nobody can answer: stream the run and reply, "
-            "or pass answer=an async function of the question"
-        )
-    if not any(call is context.call for call in core.open_calls):
-        raise NoAnswererError(
-            f"tool {context.call.name!r} asks {prompt[:80]!r}, but its call was answered without it, because it did "
-            "not end in its time; look whether the answer still matters, and raise the tool's timeout if it does"
-        )
+    """`ToolContext.ask`. One coroutine for all of it: of each that waits, every open question has a frame."""
+    _check_can_ask(core, context, prompt)
     context.question_count += 1
     ordinal = context.question_count
     from ._stored import stored_question_id, stored_reply
@@ -256,7 +205,32 @@ async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, sche
         await core.deliver()
     await core.put()
     start_answering(core, entry)
-    await wait_for_reply(core, entry, timeout)
+    if timeout is None:
+        timeout = core.limits.reply_seconds
+    deadline = None if timeout is None else core.timers.now() + timeout
+    clock, batch = current_clock.get(), core.batch
+    clock.pause()  # the time of the asking task stands still
+    if batch is not None:
+        batch.count_waiting(context.call.id, 1)
+    try:
+        while entry.status == "open":
+            if core.stop_error is not None or (deadline is not None and core.timers.now() >= deadline):
+                core.setup.desk.withdraw(entry)
+                break
+            waiter = new_waiter()
+            core.waiters.append(waiter)
+            timer = None if deadline is None else core.timers.call_at(deadline, waiter.wake)
+            try:
+                await waiter.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+                if waiter in core.waiters:
+                    core.waiters.remove(waiter)
+    finally:
+        clock.resume()
+        if batch is not None:
+            batch.count_waiting(context.call.id, -1)
     if core.suspended and entry.status != "accepted":
         # The question stays open in the store, for the process that resumes; this call ends with the cancel that comes.
         core.questions.pop(entry.question.id, None)
@@ -266,15 +240,36 @@ async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, sche
     if core.notes:
         await core.deliver()
     await core.put()
+    return _reply_to(core, entry)
+
+
+def _check_can_ask(core: Core, context: ToolContext[Any], prompt: str) -> None:
+    if not isinstance(prompt, str):
+        raise TypeError(f"ask() takes a prompt as a str, not {type(prompt).__name__}")
+    if not can_be_answered(core):
+        raise NoAnswererError(
+            f"tool {context.call.name!r} asks {prompt[:80]!r}, but nobody can answer: stream the run and reply, "
+            "or pass answer=an async function of the question"
+        )
+    if not any(call is context.call for call in core.open_calls):
+        raise NoAnswererError(
+            f"tool {context.call.name!r} asks {prompt[:80]!r}, but its call was answered without it, because it did "
+            "not end in its time; look whether the answer still matters, and raise the tool's timeout if it does"
+        )
+
+
+def _reply_to(core: Core, entry: OpenQuestion) -> Any:
+    """What was replied to a question that is closed; raises why there is no reply."""
     if entry.status == "accepted":
         return entry.value
     if core.stop_error is not None:
         raise RunCancelledError(str(core.stop_error)) from core.stop_error
     if isinstance(entry.value, NoAnswererError):
         raise entry.value
+    prompt = entry.question.prompt[:80]
     if isinstance(entry.value, BaseException):
-        raise NoAnswererError(f"the answer= function failed on {prompt[:80]!r}") from entry.value
-    raise ReplyTimeoutError(f"nobody answered {prompt[:80]!r} of tool {context.call.name!r} in time")
+        raise NoAnswererError(f"the answer= function failed on {prompt!r}") from entry.value
+    raise ReplyTimeoutError(f"nobody answered {prompt!r} of tool {entry.question.asked_by!r} in time")
 
 
 def call_from_thread(core: Core, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:

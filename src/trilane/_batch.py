@@ -140,7 +140,24 @@ class Batch:
                     await core.deliver()
                 await core.put()
                 continue
-            await self._wait()
+            if self._dirty:
+                continue
+            # Waited for here, and not in a coroutine more: of each, every batch that waits has a frame.
+            waiter = self._waiter = new_waiter()
+            deadline = self._nearest_reply_deadline()
+            timer = None if deadline is None else core.timers.call_at(deadline, waiter.wake)
+            outside = self._only_waiting()
+            if outside:
+                _stand_still(core, True)
+            core.queue.loop_turns()
+            try:
+                await waiter.wait()
+            finally:
+                if outside:
+                    _stand_still(core, False)
+                self._waiter = None
+                if timer is not None:
+                    timer.cancel()
         if self.fatal is not None:
             raise self.fatal
         return AgentPhase.READY
@@ -164,26 +181,6 @@ class Batch:
                 text = f"Tool {run.call.name} did not end in its time; it is still running, effect unknown"
                 run.finish(ToolResult(call_id=run.call.id, content=text, outcome="timed_out"))
                 self.wake()
-
-    async def _wait(self) -> None:
-        if self._dirty:
-            return
-        core = self._core
-        waiter = self._waiter = new_waiter()
-        deadline = self._nearest_reply_deadline()
-        timer = None if deadline is None else core.timers.call_at(deadline, waiter.wake)
-        outside = self._only_waiting()
-        if outside:
-            _stand_still(core, True)
-        core.queue.loop_turns()
-        try:
-            await waiter.wait()
-        finally:
-            if outside:
-                _stand_still(core, False)
-            self._waiter = None
-            if timer is not None:
-                timer.cancel()
 
     def _only_waiting(self) -> bool:
         """True if nothing runs: the time is the outside's, not the run's."""

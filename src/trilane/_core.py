@@ -257,7 +257,7 @@ class Core(ListsOnDemand):
         self.response: ModelResponse | None = None
         self.answer_attempts = 0
         self.empty_replies = 0
-        self.notes_for_model: list[str] = []
+        self.notes_for_model: tuple[str, ...] = ()
         self.status: Status | None = None
         self.cause: BaseException | None = None
         self.lane_error: Exception | None = None  # what the consumer failed the stream with: the first counts

@@ -11,6 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ._dispatch import HookError
+from ._questions import schema_of
 from .decisions import Allow, Ask, Deny, Rewrite, UseResult
 from .messages import Approval, ToolCall, ToolResult
 from .tools import ToolArgumentsError, error_result, parse_arguments, unknown_tool_result
@@ -77,8 +78,8 @@ class CallRun:
         self.task: TaskHandle | None = None
         self.thread: ThreadCall | None = None
         self.entry: OpenQuestion | None = None
-        self.asks: list[Ask] = []
-        self.asked_by: list[str] = []
+        self.asks: tuple[Ask, ...] = ()
+        self.asked_by: tuple[str, ...] = ()
         self.approved_hash = ""
         self.replies_awaited = 0  # by its tool, while it runs
 
@@ -111,7 +112,7 @@ def arguments_hash(arguments: Mapping[str, Any]) -> str:
 async def decide(core: Core, run: CallRun) -> None:
     """Ask every plugin about a call, and leave it `ready`, `waiting` or `finished`."""
     if run.asks:
-        run.asks, run.asked_by = [], []
+        run.asks = run.asked_by = ()
     used: UseResult | None = None
     implementations = core.hooks.decide_tool
     if implementations:
@@ -124,8 +125,8 @@ async def decide(core: Core, run: CallRun) -> None:
     if used is None and not _bind(run):
         return
     if run.tool is not None and run.tool.approval and not _is_approved(run):
-        run.asks.append(Ask(prompt=f"May the tool {run.call.name!r} run?"))
-        run.asked_by.append(run.call.name)
+        run.asks += (Ask(prompt=f"May the tool {run.call.name!r} run?"),)
+        run.asked_by += (run.call.name,)
     if run.asks and (run.tool is None or _bind(run)):
         run.state = "waiting"
     elif run.state == "finished":
@@ -157,7 +158,7 @@ async def _ask_plugins(core: Core, run: CallRun) -> UseResult | None:
     """Ask in rounds until nobody rewrites the arguments; denials finish the call."""
     rewriters: list[str] = []
     for _ in range(ROUNDS):
-        run.asks, run.asked_by = [], []
+        run.asks = run.asked_by = ()
         used: UseResult | None = None
         rewriter = ""
         for implementation in core.hooks.decide_tool:
@@ -184,11 +185,15 @@ async def _ask_plugins(core: Core, run: CallRun) -> UseResult | None:
             elif isinstance(decision, UseResult):
                 core.dispatcher.changed(implementation, None, decision, run.call)
                 used = used or decision
+            elif isinstance(decision, Ask) and (reason := _unusable(decision)):
+                core.dispatcher.blame(implementation, _not_a_decision(plugin, decision, reason))
+                run.finish(_denied(run, f"plugin {plugin!r} gave no usable decision"))
+                return None
             elif isinstance(decision, Ask):
                 if not _is_approved(run):
                     core.dispatcher.changed(implementation, None, decision, run.call)
-                    run.asks.append(decision)
-                    run.asked_by.append(plugin)
+                    run.asks += (decision,)
+                    run.asked_by += (plugin,)
             else:
                 core.dispatcher.blame(implementation, _not_a_decision(plugin, decision))
                 run.finish(_denied(run, f"plugin {plugin!r} gave no usable decision"))
@@ -205,11 +210,22 @@ def _denied(run: CallRun, reason: str) -> ToolResult:
     return ToolResult(call_id=run.call.id, content=f"Tool {run.call.name} was denied: {reason}", outcome="denied")
 
 
-def _not_a_decision(plugin: str, value: object) -> Exception:
+def _unusable(ask: Ask) -> str:
+    """Why nobody can be asked that; empty if it can be asked."""
+    try:
+        schema_of(ask.schema)
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+def _not_a_decision(plugin: str, value: object, reason: str = "") -> Exception:
     from .errors import PluginError
 
     what = type(value).__name__
-    if isinstance(value, type):
+    if reason:
+        what = f"an Ask that {reason}"
+    elif isinstance(value, type):
         what = f"the class {value.__name__}, not {value.__name__}(...)"
     return PluginError(
         f"plugin {plugin!r}: decide_tool returned {what}; return Allow, Deny, Rewrite, UseResult, Ask or None",

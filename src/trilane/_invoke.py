@@ -169,8 +169,21 @@ async def _attempts(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Non
         if core.stop_error is not None and not run.began:  # it came while hooks before the tool ran
             run.result = _not_run(run, f"the run was stopped ({core.stop_error})")
             return
+        assert run.kwargs is not None
+        run.began = True
+        context: ToolContext[Any] = ToolContext(core, run.call, run.key, run.attempt)
+        value: Any
         try:
-            value = await _once(core, batch, run, clock)
+            frame = clock.push(tool.timeout)
+            try:
+                # Not in a coroutine more: of each, every tool that waits has a frame.
+                value = tool.call(run.kwargs, context) if tool.kind == "async" else _call(core, batch, run, context)
+                value = await value
+            except BaseException as error:
+                _raise_as_of_tool(core, run, clock.pop(frame, error), error)
+                raise
+            if clock.pop(frame, None) is Ended.TIMED_OUT and run.thread is not None and not run.thread.done:
+                raise _timed_out(core, run)
             # No await between the return of the handler and this line: a cancel cannot take the result away.
             run.result = render_result(value, call_id=run.call.id, max_chars=tool.max_result_chars)
             return
@@ -211,36 +224,19 @@ async def _store_retry(core: Core, batch: Batch, run: CallRun) -> None:
     await core.flush()
 
 
-async def _once(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Any:
-    """One attempt.
+def _raise_as_of_tool(core: Core, run: CallRun, ended: Ended, error: BaseException) -> None:
+    """Raise what is an error of the tool, but not one that its function raised as such.
+
+    An ordinary exception, a cancel the run was asked for, KeyboardInterrupt and SystemExit are left to the caller.
 
     Raises:
-        Exception: what the function raised, `ToolTimeoutError`, or a cancel nobody asked for, as an error of the tool.
-        BaseException: a cancel the run was asked for, KeyboardInterrupt, SystemExit.
+        ToolTimeoutError: the time of the call is over.
+        _Foreign: a cancel nobody asked for, or another exception that is no `Exception`.
     """
-    tool = run.tool
-    assert tool is not None
-    assert run.kwargs is not None
-    run.began = True
-    context: ToolContext[Any] = ToolContext(core, run.call, run.key, run.attempt)
-    value: Any
-    frame = clock.push(tool.timeout)
-    try:
-        if tool.kind == "async":  # not in a coroutine more: of each, every tool that waits has a frame
-            value = tool.call(run.kwargs, context)
-            value = await value
-        else:
-            value = await _call(core, batch, run, context)
-    except BaseException as error:
-        ended = clock.pop(frame, error)
-        if ended is Ended.TIMED_OUT:
-            raise _timed_out(core, run) from error
-        if ended is Ended.FAKED or (ended is Ended.ERROR and not isinstance(error, Exception)):
-            raise _Foreign(type(error).__name__) from error
-        raise
-    if clock.pop(frame, None) is Ended.TIMED_OUT and run.thread is not None and not run.thread.done:
-        raise _timed_out(core, run)
-    return value
+    if ended is Ended.TIMED_OUT:
+        raise _timed_out(core, run) from error
+    if ended is Ended.FAKED or (ended is Ended.ERROR and not isinstance(error, Exception)):
+        raise _Foreign(type(error).__name__) from error
 
 
 class _Foreign(Exception):

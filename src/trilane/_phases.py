@@ -258,8 +258,7 @@ def _over(name: str, limit: float, value: float) -> RunLimitError:
 
 def _make_request(core: Core, instructions: str) -> ModelRequest:
     setup = core.setup
-    context = tuple(core.notes_for_model)
-    core.notes_for_model = []
+    context, core.notes_for_model = core.notes_for_model, ()
     return ModelRequest(
         instructions=instructions,
         messages=core.view.log,

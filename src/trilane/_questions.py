@@ -33,7 +33,6 @@ class OpenQuestion:
         "asker",
         "deadline",
         "lock",
-        "on_change",
         "payload",
         "question",
         "receive",
@@ -49,16 +48,14 @@ class OpenQuestion:
         validate: Callable[[Any], Any],
         receive: Callable[[Any, Question, Any], Any],
         asker: Any,
-        on_change: Callable[[], None],
         *,
         shown: bool = True,
     ) -> None:
         self.question = question
         self.shown = shown  # False: for the event agent of the run's queues only, which answers on the input lane
         self.validate = validate  # raises ValueError with reasons
-        self.receive = receive  # what plugins of the asker, a run, make of a payload; raises ReplyRejected
-        self.asker = asker
-        self.on_change = on_change  # called in the replying thread
+        self.receive = receive  # what plugins of the asker make of a payload; raises ReplyRejected
+        self.asker = asker  # the run; its `notice` is called in the replying thread
         self.lock = threading.RLock()
         self.status = "open"  # then "accepted" or "expired"
         self.payload: JsonValue = None
@@ -142,7 +139,7 @@ class QuestionDesk:
             entry.payload = payload
             entry.status = "accepted"
         self._forget(entry, "duplicate")
-        entry.on_change()
+        entry.asker.notice()
         return Receipt(status="accepted")
 
     def _late(self, key: tuple[str, str], inside: bool) -> Receipt:
@@ -174,10 +171,22 @@ def schema_of(schema: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """JSON Schema and validator of what a reply must be: any type pydantic knows, or a JSON Schema dictionary.
 
     A dictionary is shown to whoever answers; of it only the top-level `type`, `required` and `enum` are checked here.
+
+    Raises:
+        TypeError: it is neither.
     """
-    if isinstance(schema, dict):
-        return schema, lambda payload: _check_json(schema, payload)
-    return _of_type(schema)
+    try:
+        if not isinstance(schema, dict):
+            return _of_type(schema)
+        from pydantic_core import to_jsonable_python
+
+        plain: dict[str, Any] = to_jsonable_python(schema)
+    except Exception as error:  # also what a type's own hooks for pydantic raise
+        reason = (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0]
+        raise TypeError(
+            f"cannot ask for {schema!r:.200}; give a type that pydantic knows, or a JSON Schema as a dict: {reason}"
+        ) from error
+    return plain, lambda payload: _check_json(plain, payload)
 
 
 @cache

@@ -283,9 +283,9 @@ def _answers(run: StoredRun) -> dict[tuple[int, str], list[tuple[str, Any]]]:
         if record.kind == "message":
             answers += record.message.kind == "assistant"
         elif record.kind == "question" and record.ordinal == 0:
-            call = record.question.get("call")
-            call_id = str(call["id"]) if isinstance(call, dict) else ""
-            closing = closed.get(str(record.question["id"]))
+            call = record.question.call
+            call_id = "" if call is None else call.id
+            closing = closed.get(record.question.id)
             reply = ("", None) if closing is None else (closing.status, closing.payload)
             found.setdefault((answers, same_id(call_id)), []).append(reply)
     return found

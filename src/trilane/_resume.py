@@ -95,8 +95,8 @@ async def _take_up(core: Core, run: CallRun, point: StoredPoint) -> None:
         await take_approval(core, run, _approval(payload))
         return
     question = point.questions.get((call_id, 0))
-    if question is not None and question.get("kind") == "approval":
-        run.question_id = str(question["id"])
+    if question is not None and question.kind == "approval":
+        run.question_id = question.id
 
 
 def _may_run_again(run: CallRun, attempts: int, was_unsafe: bool) -> bool:

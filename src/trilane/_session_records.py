@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 from ._records import Record, adapter
+from .events import Question
 from .messages import Effect, Message, ToolResult, Usage
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class ViewReplaced(Record):
 
 
 class QuestionStored(Record):
-    """A question was opened. `question` is its JSON form.
+    """A question was opened.
 
     `ordinal` counts the questions that a tool asks in one attempt, from 1, so that a later attempt finds its replies
     again; 0 for questions about a call.
@@ -109,7 +110,7 @@ class QuestionStored(Record):
     kind: Literal["question"] = "question"
     version: int = 1
     run_id: str
-    question: dict[str, JsonValue]
+    question: Question
     ordinal: int = 0
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._core import Core
+    from .events import Question
     from .messages import UserMessage
     from .stores import QuestionStored, SessionRecord
 
@@ -42,7 +43,7 @@ class StoredPoint:
     def _forget_calls(self) -> None:
         self.started: dict[str, int] = {}
         self.unsafe: set[str] = set()
-        self.questions: dict[tuple[str, int], dict[str, Any]] = {}
+        self.questions: dict[tuple[str, int], Question] = {}
         self.replies: dict[tuple[str, int], tuple[str, Any]] = {}
         self._asked: dict[str, tuple[str, int]] = {}
 
@@ -80,14 +81,13 @@ class StoredPoint:
                 return
             question = self.questions.pop(place, None)
             if record.status == "accepted" and question is not None:
-                self.replies[place] = (str(question.get("kind")), record.payload)
+                self.replies[place] = (question.kind, record.payload)
 
     def _open(self, record: QuestionStored) -> None:
-        question: dict[str, Any] = record.question
-        call = question.get("call")
-        place = (str(call["id"]) if isinstance(call, dict) else "", record.ordinal)
+        question = record.question
+        place = ("" if question.call is None else question.call.id, record.ordinal)
         self.questions[place] = question  # asked again after a restart, it takes the place of the earlier one
-        self._asked[str(question["id"])] = place
+        self._asked[question.id] = place
 
 
 def stored_reply(core: Core, call_id: str, ordinal: int) -> tuple[bool, Any]:
@@ -107,4 +107,4 @@ def stored_question_id(core: Core, call_id: str, ordinal: int) -> str:
     if point is None:
         return ""
     question = point.questions.pop((call_id, ordinal), None)
-    return "" if question is None else str(question["id"])
+    return "" if question is None else question.id

@@ -341,6 +341,7 @@ class ToolContext(RunContext[Dc]):
         Raises:
             ReplyTimeoutError: nobody answered within `timeout` seconds (or `Limits.reply_seconds`).
             NoAnswererError: nobody can answer: the run is not streamed and has no `answer=`.
+            TypeError: `prompt` is no text, or `schema` neither a type that pydantic knows nor a JSON Schema.
         """
         return cast("T", await self._core.ask_from_tool(self, prompt, schema, timeout))
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_an_approval_is_asked_again_under_its_id(make_store: Callable[[], Any]) -> None:
     store = await cut_off(make_store, [call("delete", path="a"), "Never."], [delete], at="reply_requested")
-    asked = [one.question["id"] for one in (await store.load("s")).records if one.kind == "question"]
+    asked = [one.question.id for one in (await store.load("s")).records if one.kind == "question"]
     events, _, _ = await resumed(store, ["Done."], [delete], {"approve": True})
     assert [event.question.id for event in events.of(ReplyRequested)] == asked
     assert contents(events) == ["deleted a"]
@@ -37,7 +37,7 @@ async def test_an_approval_is_asked_again_under_its_id(make_store: Callable[[], 
 )
 async def test_a_stored_approval_is_taken(make_store: Callable[[], Any], reply: Any, content: str) -> None:
     store = await cut_off(make_store, [call("delete", path="a"), "Never."], [delete], at="reply_requested")
-    question = next(one for one in (await store.load("s")).records if one.kind == "question").question["id"]
+    question = next(one for one in (await store.load("s")).records if one.kind == "question").question.id
     await add(store, QuestionClosed(run_id="r", question_id=question, status="accepted", payload=reply))
     events, _, _ = await resumed(store, ["Done."], [delete])
     assert events.of(ReplyRequested) == []
@@ -69,7 +69,7 @@ async def test_a_stored_reply_of_a_form_of_its_own_is_taken(make_store: Callable
         return "a ship"
 
     store = await cut_off(make_store, [call("look"), "Never."], [look], at="reply_requested", plugins=[Asking()])
-    question = next(one for one in (await store.load("s")).records if one.kind == "question").question["id"]
+    question = next(one for one in (await store.load("s")).records if one.kind == "question").question.id
     payload = {"approve": True, "colour": "red"}
     await add(store, QuestionClosed(run_id="r", question_id=question, status="accepted", payload=payload))
     events, _, _ = await resumed(store, ["Done."], [look], plugins=[Asking()])
@@ -107,7 +107,7 @@ async def test_a_question_of_a_tool_is_asked_again_under_its_id(make_store: Call
         return "called " + await ctx.ask("What is its name?")
 
     store = await cut_off(make_store, [call("name"), "Never."], [name], at="reply_requested")
-    asked = [one.question["id"] for one in (await store.load("s")).records if one.kind == "question"]
+    asked = [one.question.id for one in (await store.load("s")).records if one.kind == "question"]
     events, _, _ = await resumed(store, ["Done."], [name], "Moby")
     assert [event.question.id for event in events.of(ReplyRequested)] == asked
     assert contents(events) == ["called Moby"]
@@ -135,7 +135,7 @@ async def test_a_stored_reply_that_does_not_fit_any_more_is_asked_for_again(make
         return count
 
     store = await cut_off(make_store, [call("count"), "Never."], [counting(str)], at="reply_requested")
-    question = next(one for one in (await store.load("s")).records if one.kind == "question").question["id"]
+    question = next(one for one in (await store.load("s")).records if one.kind == "question").question.id
     await add(store, QuestionClosed(run_id="r", question_id=question, status="accepted", payload="a few"))
     events, _, _ = await resumed(store, ["Done."], [counting(int)], 3)
     assert contents(events) == ["3"]

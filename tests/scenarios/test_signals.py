@@ -102,7 +102,7 @@ async def stored(store: SqliteStore) -> tuple[list[Any], SessionView]:
 def open_questions(records: list[Any]) -> list[str]:
     closed = {record.question_id for record in records if record.kind == "question_closed"}
     asked = [record.question for record in records if record.kind == "question"]
-    return [question["id"] for question in asked if question["id"] not in closed]
+    return [question.id for question in asked if question.id not in closed]
 
 
 def outcomes(messages: Any) -> list[list[str]]:

@@ -13,6 +13,7 @@ from .text import call_text, count, id_text, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trilane.events import Question
     from trilane.messages import ToolCall
     from trilane.stores import SessionRecord, SessionStore
 
@@ -128,5 +129,5 @@ def _fate(call: ToolCall, view: SessionView, point: StoredPoint) -> str:
     return f"{text}; its question {_prompt(inside[0])} is asked again" if inside else text
 
 
-def _prompt(question: dict[str, object]) -> str:
-    return f"“{one_line(str(question.get('prompt', '')), 60)}”"
+def _prompt(question: Question) -> str:
+    return f"“{one_line(question.prompt, 60)}”"

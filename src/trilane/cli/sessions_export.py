@@ -180,7 +180,7 @@ def markdown_of(record: SessionRecord) -> Iterator[str]:
     elif known.kind == "view_replaced":
         yield f"\n> Compacted: from here on models see {len(known.messages)} messages. {_plain(known.reason)}\n"
     elif known.kind == "question":
-        yield f"\n> Asked: {_plain(str(known.question.get('prompt', '')))}\n"
+        yield f"\n> Asked: {_plain(known.question.prompt)}\n"
     elif known.kind == "question_closed":
         payload = json.dumps(known.payload, ensure_ascii=False)
         yield f"\n> Reply: {payload if known.status == 'accepted' else known.status}\n"

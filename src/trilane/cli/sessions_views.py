@@ -96,7 +96,7 @@ def _about(record: SessionRecord, position: int, full: bool) -> Iterator[str]:
     elif known.kind == "view_replaced":
         yield f"  from here on models see {len(known.messages)} messages instead: {one_line(known.reason, WIDTH)}"
     elif known.kind == "question":
-        yield f"  asked: {one_line(str(known.question.get('prompt', '')), WIDTH)}"
+        yield f"  asked: {one_line(known.question.prompt, WIDTH)}"
     elif known.kind == "question_closed":
         yield f"  reply: {known.status}"
     elif known.kind == "run_ended":

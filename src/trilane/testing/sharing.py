@@ -32,6 +32,7 @@ from trilane._backend import current_backend
 from trilane.errors import SessionBusyError, SessionConflictError
 from trilane.stores import Lease, SessionStore
 
+from ._checks import run_checks
 from ._partner import Partner
 from .races import _close, race
 from .stores import append_all, said
@@ -69,15 +70,7 @@ async def check_sharing(make: Callable[[], SharedStore]) -> None:
     Raises:
         ExceptionGroup: some failed; each failure has a note with the name of its check.
     """
-    failures: list[Exception] = []
-    for name, check in SHARING_CHECKS.items():
-        try:
-            await check(make())
-        except Exception as error:
-            error.add_note(f"in the check {name!r}")
-            failures.append(error)
-    if failures:
-        raise ExceptionGroup(f"{len(failures)} of {len(SHARING_CHECKS)} checks of the store failed", failures)
+    await run_checks("store", SHARING_CHECKS, lambda check: check(make()))
 
 
 # ---- what the checks work with --------------------------------------------------------------------------------------

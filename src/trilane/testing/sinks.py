@@ -24,6 +24,8 @@ from trilane.events import Event, RunCancelled, RunCompleted, RunFailed, TextDel
 from trilane.result import RunResult
 from trilane.state import AgentPhase
 
+from ._checks import run_checks
+
 __all__ = ["SINK_CHECKS", "MakeSink", "SinkCheck", "Write", "check_sink"]
 
 Write: TypeAlias = Callable[[Event], Awaitable[None]]
@@ -49,15 +51,7 @@ async def check_sink(make: MakeSink) -> None:
     Raises:
         ExceptionGroup: some failed; each failure has a note with the name of its check.
     """
-    failures: list[Exception] = []
-    for name, check in SINK_CHECKS.items():
-        try:
-            await check(make)
-        except Exception as error:
-            error.add_note(f"in the check {name!r}")
-            failures.append(error)
-    if failures:
-        raise ExceptionGroup(f"{len(failures)} of {len(SINK_CHECKS)} checks of the sink failed", failures)
+    await run_checks("sink", SINK_CHECKS, lambda check: check(make))
 
 
 # ---- what the checks work with --------------------------------------------------------------------------------------

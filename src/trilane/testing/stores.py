@@ -15,6 +15,7 @@ import anyio
 from pydantic import JsonValue
 
 from trilane.errors import SessionBusyError, SessionConflictError, SessionError
+from trilane.events import Question
 from trilane.messages import (
     Approval,
     AssistantMessage,
@@ -60,6 +61,8 @@ from trilane.stores import (
     record_from_json,
 )
 
+from ._checks import run_checks
+
 __all__ = ["CHECKS", "StoreCheck", "StorePair", "append_all", "check_stores", "said", "sample_records"]
 
 StorePair: TypeAlias = AbstractAsyncContextManager[tuple[SessionStore, SessionStore]]
@@ -77,16 +80,12 @@ async def check_stores(make: Callable[[], StorePair]) -> None:
     Raises:
         ExceptionGroup: some failed; each failure has a note with the name of its check.
     """
-    failures: list[Exception] = []
-    for name, check in CHECKS.items():
-        try:
-            async with make() as (store, other):
-                await check(store, other)
-        except Exception as error:
-            error.add_note(f"in the check {name!r}")
-            failures.append(error)
-    if failures:
-        raise ExceptionGroup(f"{len(failures)} of {len(CHECKS)} checks of the store failed", failures)
+
+    async def run(check: StoreCheck) -> None:
+        async with make() as (store, other):
+            await check(store, other)
+
+    await run_checks("store", CHECKS, run)
 
 
 # ---- what is stored -------------------------------------------------------------------------------------------------
@@ -121,7 +120,13 @@ def sample_records() -> tuple[SessionRecord, ...]:
     result = ToolResult(call_id="c1", content=("a ship", FilePart(name="log.txt", data="aGk=")), data={"ships": [1, 2]})
     return (
         *[MessageStored(run_id="r1", message=message) for message in messages],
-        QuestionStored(run_id="r1", question={"id": "q1", "kind": "question", "call": {"id": "c1"}}, ordinal=2),
+        QuestionStored(
+            run_id="r1",
+            question=Question(
+                id="q1", kind="question", prompt="Go on?", schema={"type": "string"}, call=ToolCall(id="c1", name="t")
+            ),
+            ordinal=2,
+        ),
         QuestionClosed(run_id="r1", question_id="q1", status="accepted", payload={"answer": [True, None]}),
         CallStarted(run_id="r1", message_id="a1", call_id="c1", key="k", arguments_hash="h", effect="read", attempt=2),
         CallFinished(run_id="r1", message_id="a1", result=result),

@@ -52,7 +52,7 @@ def keep(stage: Stage, records: Iterable[Any]) -> None:
             case "call_finished":
                 key = record.result.call_id
             case "question":
-                key = record.question["id"]
+                key = record.question.id
             case "question_closed":
                 key = record.question_id
             case _:

@@ -335,7 +335,7 @@ class TrilaneSubject:
         evidence.requests = tuple(history for model in self.models for history in model.histories)
         evidence.open_questions = len(self.agent.questions(SESSION))
         if self.result is not None and self.result.stop_reason == "suspended":
-            asked = [record.question["id"] for record in page.records if record.kind == "question"]
+            asked = [record.question.id for record in page.records if record.kind == "question"]
             closed = {record.question_id for record in page.records if record.kind == "question_closed"}
             evidence.stored_questions = [one for one in asked if one not in closed]
         counting = [plugin.name for plugin in self.parts.plugins if isinstance(plugin, Closer)]
