@@ -302,10 +302,10 @@ async def test_an_ask_of_a_plugin_that_nobody_can_answer_denies_the_call_and_nam
     events, run = await answered(subject)
     assert run.result.output == "Done."
     assert [event.result.outcome for event in events.of(ToolCompleted)] == ["denied"]
-    assert "plugin 'Odd' gave no usable decision" in contents(events)[0]
+    assert "plugin 'Odd' failed while deciding about it" in contents(events)[0]
     failure = str(events.one(PluginFailed).error)
-    assert "decide_tool returned an Ask that cannot ask for" in failure
-    assert "Odd" in failure
+    assert "returned an Ask that cannot be used: cannot ask for" in failure
+    assert "plugin 'Odd': decide_tool" in failure
 
 
 async def test_a_prompt_that_is_no_text_is_refused() -> None:

@@ -100,7 +100,7 @@ def _receive(core: Core, question: Question, payload: Any) -> Any:
             ) from error
         if isinstance(value, Reject):
             core.dispatcher.changed(implementation, None, value, question.call)
-            raise ReplyRejected(value.reason)
+            raise ReplyRejected(str(value.reason))
         if value is not None:
             if value != payload:
                 core.dispatcher.changed(implementation, payload, value, question.call)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._dispatch import HookError, raise_unchanged
+from ._checking import checked_delta
+from ._dispatch import HookError, raise_unchanged, usable
+from ._plain import clean_json
 from ._records import maker, stamped
 from ._tasks import current_clock
 from .errors import AgentProtocolError, PluginError
@@ -34,7 +36,6 @@ from .messages import (
     clean_text,
     new_id,
 )
-from .tools.arguments import clean_json
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -109,7 +110,7 @@ class Assembly:
 
         Raises:
             AgentProtocolError: the model call this belongs to has ended.
-            TypeError: not a `Delta`.
+            TypeError: not a `Delta`, or something in it is not what it must be.
             RunCancelledError: a stop was asked for: let it through, after closing what is open.
         """
         if delta.__class__ is not Delta and not isinstance(delta, Delta):
@@ -159,6 +160,8 @@ class Assembly:
             return
         if self.closed:
             raise AgentProtocolError("emit() after the model call had ended; await everything before call() returns")
+        delta = checked_delta(delta)
+        text = delta.text
         if not text.isascii() or "\x00" in text or self._carry:
             self._fast_kind = ""  # until half a pair that may be held back is out
             text = self._clean(text)
@@ -286,10 +289,12 @@ class Assembly:
             return (delta,)
         if value != delta:
             core.dispatcher.changed(implementation, delta, value)
-        if isinstance(value, Delta):
-            return (value,)
-        if isinstance(value, (list, tuple)) and all(isinstance(one, Delta) for one in value):
-            return value
+        made = (value,) if isinstance(value, Delta) else value
+        if isinstance(made, (list, tuple)) and all(isinstance(one, Delta) for one in made):
+            try:
+                return [one if one is delta else usable(implementation, one) for one in made]
+            except HookError as failure:
+                raise self._failed(implementation, failure.error) from None
         wrong = PluginError(
             f"plugin {implementation.plugin!r}: on_delta ({implementation.location}) returned "
             f"{type(value).__name__}; return None, a Delta, or a list of them",

@@ -10,9 +10,10 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from ._dispatch import HookError
+from ._dispatch import HookError, usable
 from ._questions import schema_of
 from .decisions import Allow, Ask, Deny, Rewrite, UseResult
+from .errors import PluginError
 from .messages import Approval, ToolCall, ToolResult
 from .tools import ToolArgumentsError, error_result, parse_arguments, unknown_tool_result
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ._questions import OpenQuestion
     from ._tasks import Clock, TaskHandle
     from ._threads import ThreadCall
+    from .plugins import HookImplementation
     from .tools import Tool
 
 __all__ = ["CallRun", "arguments_hash", "decide", "take_approval"]
@@ -165,6 +167,10 @@ async def _ask_plugins(core: Core, run: CallRun) -> UseResult | None:
             plugin = implementation.plugin
             try:
                 decision = await core.dispatcher.call(implementation, core.clock, core.context, run.for_hooks())
+                if isinstance(decision, Ask):
+                    _check_ask(implementation, decision)
+                elif isinstance(decision, (Deny, Rewrite, UseResult)):
+                    decision = usable(implementation, decision)
             except HookError as failure:
                 core.dispatcher.report(failure)
                 run.finish(_denied(run, f"plugin {plugin!r} failed while deciding about it"))
@@ -185,10 +191,6 @@ async def _ask_plugins(core: Core, run: CallRun) -> UseResult | None:
             elif isinstance(decision, UseResult):
                 core.dispatcher.changed(implementation, None, decision, run.call)
                 used = used or decision
-            elif isinstance(decision, Ask) and (reason := _unusable(decision)):
-                core.dispatcher.blame(implementation, _not_a_decision(plugin, decision, reason))
-                run.finish(_denied(run, f"plugin {plugin!r} gave no usable decision"))
-                return None
             elif isinstance(decision, Ask):
                 if not _is_approved(run):
                     core.dispatcher.changed(implementation, None, decision, run.call)
@@ -210,22 +212,21 @@ def _denied(run: CallRun, reason: str) -> ToolResult:
     return ToolResult(call_id=run.call.id, content=f"Tool {run.call.name} was denied: {reason}", outcome="denied")
 
 
-def _unusable(ask: Ask) -> str:
-    """Why nobody can be asked that; empty if it can be asked."""
+def _check_ask(implementation: HookImplementation, ask: Ask) -> None:
+    """Raise `HookError` if nobody can be asked that. Its schema may be any type, which no check of records knows."""
     try:
+        if not isinstance(ask.prompt, str):
+            raise TypeError(f"its prompt is a str, not {type(ask.prompt).__name__}")
         schema_of(ask.schema)
     except TypeError as error:
-        return str(error)
-    return ""
+        name = implementation.plugin
+        text = f"plugin {name!r}: decide_tool ({implementation.location}) returned an Ask that cannot be used: {error}"
+        raise HookError(implementation, PluginError(text, plugin=name, hook="decide_tool")) from None
 
 
-def _not_a_decision(plugin: str, value: object, reason: str = "") -> Exception:
-    from .errors import PluginError
-
+def _not_a_decision(plugin: str, value: object) -> PluginError:
     what = type(value).__name__
-    if reason:
-        what = f"an Ask that {reason}"
-    elif isinstance(value, type):
+    if isinstance(value, type):
         what = f"the class {value.__name__}, not {value.__name__}(...)"
     return PluginError(
         f"plugin {plugin!r}: decide_tool returned {what}; return Allow, Deny, Rewrite, UseResult, Ask or None",

@@ -10,14 +10,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
+from ._checking import check_request, checked
+from ._records import Record
 from ._tasks import Clock, Ended, Frame
 from .errors import HookTimeoutError, PluginError, RunLimitError
 from .ledger import Ledger, LedgerRow, ValueChange, difference
+from .models import ModelRequest
 
 if TYPE_CHECKING:
     from .plugins import CompiledHooks, HookImplementation
 
-__all__ = ["Breaker", "Dispatcher", "HookError", "Reporter", "Withheld", "place_of", "raise_unchanged"]
+__all__ = ["Breaker", "Dispatcher", "HookError", "Reporter", "Withheld", "place_of", "raise_unchanged", "usable"]
 
 Breaker: TypeAlias = "dict[HookImplementation, int]"
 """Failures in a row of observers, kept by the agent; at `BREAK_AFTER` they are switched off."""
@@ -297,6 +300,8 @@ class Dispatcher:
                         continue
                     if not isinstance(changed, expect):
                         raise HookError(implementation, _wrong_type(implementation, changed, expect))
+                    if changed is not value:
+                        changed = usable(implementation, changed, value)
                 except HookError as failure:
                     if implementation.required or not contained or isinstance(failure.error, RunLimitError):
                         if implementation.required:
@@ -320,6 +325,7 @@ class Dispatcher:
         for implementation in implementations:
             value = await self.call(implementation, clock, *args)
             if value is not None:
+                value = usable(implementation, value)
                 self.changed(implementation, None, value)
                 return value
         return None
@@ -419,6 +425,25 @@ class Withheld(Exception):
     def __init__(self, failure: HookError) -> None:
         super().__init__(f"withheld: plugin {failure.implementation.plugin} failed")
         self.failure = failure
+
+
+def usable(implementation: HookImplementation, value: Any, before: Any = None) -> Any:
+    """What a hook returned, of the right type, with what is in it checked as well.
+
+    Raises:
+        HookError: something in it is not what it must be. Whatever it is used for would fail, and blame somebody else.
+    """
+    try:
+        if isinstance(value, Record):
+            return checked(value)
+        if isinstance(value, ModelRequest):
+            check_request(value, before)
+    except (TypeError, ValueError) as error:
+        name, hook = implementation.plugin, implementation.hook
+        text = f"returned a {type(value).__name__} that cannot be used: {error}"
+        failure = PluginError(f"plugin {name!r}: {hook} ({implementation.location}) {text}", plugin=name, hook=hook)
+        raise HookError(implementation, failure) from None
+    return value
 
 
 def _blocked(implementation: HookImplementation, seconds: float) -> HookTimeoutError:

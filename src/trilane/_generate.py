@@ -5,18 +5,19 @@ How deltas become events and parts is in `_assembly.py`; what is done with the a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ._assembly import Assembly
 from ._backend import new_waiter
+from ._checking import check_request, checked_answer
 from ._conversation import has_steering, take_steering
-from ._dispatch import HookError
+from ._dispatch import HookError, usable
 from ._records import maker
 from ._tasks import Ended
 from .decisions import RetryModel
 from .errors import ModelError, PluginError, RunLimitError, RunTimeoutError
 from .events import ModelStarted
-from .models import ModelResponse
+from .models import ModelRequest, ModelResponse
 from .state import AgentPhase
 from .stores import MessageStored
 
@@ -99,6 +100,8 @@ class _ModelCall:
         answered: list[ModelResponse] = []
 
         async def call_next(changed: ModelRequest | None = None) -> ModelResponse:
+            if changed is not None and changed is not request:
+                _check_passed_on(implementation, changed, request)
             if changed is not None and changed is not request and changed != request:
                 core.dispatcher.changed(implementation, request, changed, subject="request")
             response = await self._layer(depth + 1, changed if changed is not None else request)
@@ -109,6 +112,8 @@ class _ModelCall:
             response = await core.dispatcher.around(implementation, core.clock, (core.context, request), call_next)
             if not isinstance(response, ModelResponse):
                 raise HookError(implementation, _not_a_response(implementation, response))
+            if not answered or response is not answered[-1]:
+                response = cast("ModelResponse", usable(implementation, response))
         except HookError as failure:
             if answered and not isinstance(failure.error, RunLimitError):
                 core.dispatcher.report(failure)  # an answer is never thrown away
@@ -152,6 +157,11 @@ class _ModelCall:
             raise ModelError(
                 f"model {name}: call() returned {type(response).__name__}, not a ModelResponse", model=name
             )
+        try:
+            response = checked_answer(response)
+        except ValueError as error:
+            text = f"model {name}: call() returned a ModelResponse that cannot be used: {error}"
+            raise ModelError(text, model=name) from None
         self.last = response
         core.add_usage(response.usage)
         return response
@@ -230,6 +240,21 @@ async def _pause(core: Core, seconds: float) -> None:
                 core.waiters.remove(waiter)
         if core.timers.now() >= until:
             return
+
+
+def _check_passed_on(implementation: Any, changed: object, request: ModelRequest) -> None:
+    """Raise in a hook that gives its `call_next` what is no request, or has in it what does not belong there."""
+    try:
+        if not isinstance(changed, ModelRequest):
+            raise TypeError(f"it takes a ModelRequest, not {type(changed).__name__}")
+        check_request(changed, request)
+    except (TypeError, ValueError) as error:
+        raise PluginError(
+            f"plugin {implementation.plugin!r}: around_model ({implementation.location}) gave call_next a request that "
+            f"cannot be used: {error}",
+            plugin=implementation.plugin,
+            hook="around_model",
+        ) from None
 
 
 def _not_a_response(implementation: Any, value: object) -> PluginError:

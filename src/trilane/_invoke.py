@@ -7,9 +7,9 @@ ending allows, so that its true result is kept, and then given up. Which calls r
 from __future__ import annotations
 
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ._dispatch import HookError, Withheld
+from ._dispatch import HookError, Withheld, usable
 from ._tasks import Clock, Ended, GivenUp, wait_shielded
 from ._threads import ThreadCall
 from .context import ToolContext
@@ -129,6 +129,8 @@ async def _layer(core: Core, batch: Batch, run: CallRun, clock: Clock, depth: in
                     hook="around_tool",
                 ),
             )
+        if not passed or result is not passed[0]:
+            result = cast("ToolResult", usable(implementation, result))
     except (HookError, PluginError) as failure:
         if isinstance(failure, HookError):
             core.dispatcher.report(failure)

@@ -131,7 +131,11 @@ async def _collect_tools(core: Core) -> None:
     for implementation, offered in values:
         if offered is None:
             continue
-        offered = [as_tool(one) for one in _tools_in(implementation, offered)]
+        try:
+            offered = [as_tool(one) for one in _tools_in(implementation, offered)]
+        except ToolDefinitionError as error:
+            where = f"plugin {implementation.plugin!r}: on_tool ({implementation.location})"
+            raise ToolDefinitionError(f"{where} returned what is no tool: {error}") from error
         core.dispatcher.changed(implementation, None, [tool.name for tool in offered])
         for tool in offered:
             if tool.name in tools:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ._plain import plain_json
 from .errors import ConfigError
 from .events import Question, Receipt
 
@@ -133,10 +134,12 @@ class QuestionDesk:
                 return Receipt(status="duplicate" if entry.status == "accepted" else "expired")
             try:
                 payload = entry.receive(entry.asker, entry.question, payload)
-                entry.value = entry.validate(payload)
+                value, plain = entry.validate(payload), plain_json(payload)
             except ReplyRejected as rejected:
                 return Receipt(status="invalid", reasons=rejected.reasons)
-            entry.payload = payload
+            except TypeError as error:
+                return Receipt(status="invalid", reasons=(f"the reply {error}",))
+            entry.value, entry.payload = value, plain
             entry.status = "accepted"
         self._forget(entry, "duplicate")
         entry.asker.notice()
@@ -178,9 +181,7 @@ def schema_of(schema: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     try:
         if not isinstance(schema, dict):
             return _of_type(schema)
-        from pydantic_core import to_jsonable_python
-
-        plain: dict[str, Any] = to_jsonable_python(schema)
+        plain: Any = plain_json(schema)
     except Exception as error:  # also what a type's own hooks for pydantic raise
         reason = (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0]
         raise TypeError(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ._assembly import settled_parts
 from ._core import Core
 from ._dispatch import SUBJECTS, Dispatcher, HookError
+from ._plain import clean_json
 from ._tasks import current_clock
 from .errors import RunTimeoutError
 from .ledger import plain
@@ -27,7 +28,6 @@ from .messages import AssistantMessage, ToolCall, ToolResult
 from .models import ModelResponse
 from .state import AgentPhase
 from .stores import RunTape
-from .tools.arguments import clean_json
 
 if TYPE_CHECKING:
     from ._setup import RunSetup

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, cast, overlo
 
 from typing_extensions import TypeVar
 
+from ._checking import checked_message
+from ._plain import plain_json
 from ._records import Record
 from .errors import AgentProtocolError
 from .messages import Message, ToolCall, Usage, UserMessage
@@ -89,7 +91,8 @@ class History(MutableSequence[Message]):
     """The conversation as models will see it in this run.
 
     Plugins may edit it in `on_state`; the stored history is not touched. After LOADING_CONTEXT it is read-only, and
-    changing it raises `AgentProtocolError`.
+    changing it raises `AgentProtocolError`. What is put into it is checked: `TypeError` and `ValueError` say what is
+    no message, and what in one is wrong.
     """
 
     __slots__ = ("_core", "edited", "log")
@@ -122,7 +125,12 @@ class History(MutableSequence[Message]):
     @overload
     def __setitem__(self, index: slice, value: Iterable[Message]) -> None: ...
     def __setitem__(self, index: int | slice, value: Message | Iterable[Message]) -> None:
-        cast("Any", self._writable())[index] = value
+        if not isinstance(index, slice):
+            self._writable()[index] = checked_message(value)
+            return
+        known = {id(message) for message in self.log}
+        values = cast("Iterable[Message]", value)
+        self._writable()[index] = [one if id(one) in known else checked_message(one) for one in values]
 
     def __delitem__(self, index: int | slice) -> None:
         del self._writable()[index]
@@ -134,8 +142,13 @@ class History(MutableSequence[Message]):
         return iter(tuple(self.log))
 
     def insert(self, index: int, value: Message) -> None:
-        """Insert a message before `index`."""
-        self._writable().insert(index, value)
+        """Insert a message before `index`.
+
+        Raises:
+            TypeError: it is no message.
+            ValueError: something in it is not what it must be.
+        """
+        self._writable().insert(index, checked_message(value))
 
     def __repr__(self) -> str:
         return f"History({len(self.log)} messages)"
@@ -375,15 +388,10 @@ class ToolContext(RunContext[Dc]):
 
 def _plain(data: JsonValue, where: str) -> JsonValue:
     """`data` as plain JSON. Checked here, so that whoever passes something else hears of it, and not the caller."""
-    if data is None or isinstance(data, (str, int, float)):
-        return data
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
-
     try:
-        plain: JsonValue = to_jsonable_python(data)
-    except (PydanticSerializationError, ValueError, RecursionError) as error:
-        raise TypeError(f"{where}: data must be something that JSON can express: {error}") from None
-    return plain
+        return plain_json(data)
+    except TypeError as error:
+        raise TypeError(f"{where}: data {error}") from None
 
 
 class BlockingContext:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trilane._plain import clean_json
 from trilane.errors import ToolError
 from trilane.messages import clean_text
 
 if TYPE_CHECKING:
     from pydantic import JsonValue, ValidationError
 
-__all__ = ["ToolArgumentsError", "clean_json", "expectation", "parse_arguments", "shown"]
+__all__ = ["ToolArgumentsError", "expectation", "parse_arguments", "shown"]
 
 _MOST_PROBLEMS = 10
 _LONGEST_VALUE = 60
@@ -76,15 +77,6 @@ def parse_arguments(raw: str) -> dict[str, JsonValue]:
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON value")
-
-
-def clean_json(value: Any) -> Any:
-    """A JSON value with `clean_text` applied to every text and key."""
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, dict):
-        return {clean_text(key): clean_json(item) for key, item in value.items()}
-    return [clean_json(item) for item in value] if isinstance(value, list) else value
 
 
 def shown(value: object) -> str:

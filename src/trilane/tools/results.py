@@ -7,11 +7,21 @@ empty ones look like to a provider: `render_result` and the adapters of provider
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from trilane._records import maker
 from trilane.errors import ReplyError, ToolError, ToolTimeoutError
-from trilane.messages import AudioPart, FilePart, ImagePart, MediaPart, TextPart, ToolCall, ToolResult, clean_text
+from trilane.messages import (
+    AudioPart,
+    FilePart,
+    ImagePart,
+    MediaPart,
+    Outcome,
+    TextPart,
+    ToolCall,
+    ToolResult,
+    clean_text,
+)
 
 from .arguments import ToolArgumentsError
 
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["cut_text", "error_result", "render_result", "unknown_tool_result"]
 
 _MEDIA = (ImagePart, AudioPart, FilePart)
+_OUTCOMES = get_args(Outcome)
 _DEEPEST = 100
 _encode: Callable[[object], str] | None = None
 
@@ -105,6 +116,8 @@ def _rendered(value: object, call_id: str, max_chars: int | None) -> ToolResult:
     if value is None:
         return ToolResult(call_id=call_id, content="")
     if isinstance(value, ToolResult):
+        if value.outcome not in _OUTCOMES:
+            raise _UnreadableError(f"its outcome is {value.outcome!r:.80}, which is none of {', '.join(_OUTCOMES)}")
         content = value.content
         cleaned = cut_text(clean_text(content), max_chars) if isinstance(content, str) else _parts(content, max_chars)
         data = None if value.data is None else _Converter().json(value.data)
