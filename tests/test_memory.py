@@ -112,7 +112,7 @@ async def asking(ctx: ToolContext) -> str:
     return str(await ctx.ask("Go on?", bool))
 
 
-@pytest.mark.parametrize(("waits", "most"), [(approved, 15_000), (asking, 20_000)])
+@pytest.mark.parametrize(("waits", "most"), [(approved, 13_000), (asking, 16_000)])
 def test_sessions_that_wait_for_a_reply_are_small(waits: Any, most: int) -> None:
     """Some hundreds of them, each with its reader; `benchmarks/waiting.py` has ten thousand."""
     sessions = 400
