@@ -22,6 +22,21 @@ def test_a_killed_run_is_resumed_with_nothing_but_the_truth(backend: str) -> Non
     assert "0 failed" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--store", "nosuch"], "no plugin 'nosuch' is installed"),
+        (["--at", "write:900:before", "--backend", "asyncio"], "a run does not come to write:900:before"),
+    ],
+)
+def test_what_cannot_be_killed_is_said_in_words(arguments: list[str], said: str) -> None:
+    command = [sys.executable, "-m", "trilane.testing.kills", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_every_point_is_a_case() -> None:
     assert Points(writes=1, awaits=2).cases() == ["write:1:before", "write:1:after", "await:1", "await:2"]
 

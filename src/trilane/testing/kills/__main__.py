@@ -7,6 +7,8 @@ import random
 import sys
 from collections.abc import Sequence
 
+from trilane.errors import TrilaneError
+
 from .harness import count_points, kill_once, open_by_name
 
 __all__ = ["main"]
@@ -27,7 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--at", help="only this point, as a report names it")
     options = parser.parse_args(arguments)
     backends = ["asyncio", "trio"] if options.backend == "both" else [options.backend]
-    return max(_one_backend(options, backend) for backend in backends)
+    try:
+        return max(_one_backend(options, backend) for backend in backends)
+    except TrilaneError as error:  # such as a store that is not there: where it was raised says nothing more
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        if ":" not in options.store:
+            print(f"a store on a server is given as {options.store}: or with its place", file=sys.stderr)
+        return 1
 
 
 def _one_backend(options: argparse.Namespace, backend: str) -> int:
@@ -53,6 +61,9 @@ def _one_backend(options: argparse.Namespace, backend: str) -> int:
             print(f"{backend}: {number} of {len(plan)}", file=sys.stderr)
     print(f"{backend}: a run has {points.writes} writes and {points.awaits} awaits")
     print(f"{backend}: {len(plan)} cases, {killed} killed, {failed} failed")
+    if options.at and not killed:
+        print(f"{backend}: a run does not come to {options.at}: give a point as a report names it", file=sys.stderr)
+        return 1
     return 1 if failed else 0
 
 
