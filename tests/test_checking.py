@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from trilane import (
     Agent,
@@ -257,6 +259,16 @@ async def test_lists_become_what_was_declared_and_texts_what_every_store_can_kee
     events, _ = await read(agent_with("after_tool", lambda one: one.replace(content=NUL, data=[NUL]), store), store)
     shown = events.of(ToolCompleted)[0].result
     assert (shown.content, shown.data) == ("a\ufffdb\ufffd", ["a\ufffdb\ufffd"])
+
+
+async def test_what_can_be_written_as_json_becomes_json() -> None:
+    class Place(BaseModel):
+        name: str = "Kuopio"
+
+    data = {"places": (Place(),), "on": date(2026, 1, 2)}
+    store = InMemoryStore()
+    events, _ = await read(agent_with("after_tool", lambda one: one.replace(data=data), store), store)
+    assert events.of(ToolCompleted)[0].result.data == {"places": [{"name": "Kuopio"}], "on": "2026-01-02"}
 
 
 async def test_an_output_may_be_anything() -> None:

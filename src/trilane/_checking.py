@@ -54,18 +54,22 @@ def checked(record: R, *, clean: bool = True) -> R:
     from pydantic_core import PydanticSerializationError
 
     kind = adapter(type(record))
+    made: R
     try:
-        made: R = kind.validate_python(record)
-        if not clean:
-            return made
-        try:
-            is_clean = b"\\u0000" not in kind.dump_json(made)
-        except PydanticSerializationError:  # half a surrogate pair
-            is_clean = False
-        if not is_clean:
-            made = kind.validate_python(clean_json(kind.dump_python(made)))
+        made = kind.validate_python(record)
     except ValidationError as error:
-        raise ValueError(_first_problem(error)) from None
+        try:  # tuples, models of pydantic, dates: no JSON, but what can be written as such
+            made = kind.validate_python(kind.dump_python(record, mode="json", warnings=False))
+        except Exception:  # whatever a stranger's serialiser raises
+            raise ValueError(_first_problem(error)) from None
+    if not clean:
+        return made
+    try:
+        is_clean = b"\\u0000" not in kind.dump_json(made)
+    except PydanticSerializationError:  # half a surrogate pair
+        is_clean = False
+    if not is_clean:
+        made = kind.validate_python(clean_json(kind.dump_python(made)))
     return made
 
 

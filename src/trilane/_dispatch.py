@@ -436,7 +436,7 @@ def usable(implementation: HookImplementation, value: Any, before: Any = None) -
     try:
         if isinstance(value, Record):
             return checked(value)
-        if isinstance(value, ModelRequest):
+        if isinstance(value, ModelRequest) and isinstance(before, ModelRequest):
             check_request(value, before)
     except (TypeError, ValueError) as error:
         name, hook = implementation.plugin, implementation.hook
