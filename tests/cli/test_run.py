@@ -227,6 +227,8 @@ def test_yes_and_no_exclude_each_other(run: Run) -> None:
 def start(acting_environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts a run that is to be interrupted."""
     started: list[subprocess.Popen[str]] = []
+    # Whoever started the tests may have told them to outlive a terminal (`nohup`), which is inherited.
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     def make(scene: str, *args: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -242,6 +244,7 @@ def start(acting_environment: dict[str, str], tmp_path: Path) -> Iterator[Callab
         return process
 
     yield make
+    signal.signal(signal.SIGHUP, hangup)
     for process in started:
         process.kill()
         process.communicate()
