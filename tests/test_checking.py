@@ -7,11 +7,13 @@ from datetime import date
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from trilane import (
     Agent,
+    Approval,
     Ask,
+    CompactedHistory,
     Delta,
     Deny,
     InMemoryStore,
@@ -137,7 +139,7 @@ CONTAINED: list[tuple[str, Callable[[Any], Any], str]] = [
     ("after_model", lambda response: response.replace(parts=(5,)), "parts.0"),
     ("after_model", lambda response: response.replace(parts=(TextPart(text=None),)), "parts.0.TextPart.text"),  # type: ignore[arg-type]
     ("after_model", lambda response: response.replace(stop_reason="done"), "stop_reason"),
-    ("after_model", lambda response: response.replace(usage=None), "usage"),
+    ("after_model", lambda response: response.replace(usage=5), "usage"),
     ("after_model", lambda response: response.replace(extra={"a": THING}), "extra"),
     ("around_model", lambda response: response.replace(parts=(TextPart(text=5),)), "parts.0.TextPart.text"),  # type: ignore[arg-type]
     ("after_tool", lambda result: result.replace(content=THING), "content"),
@@ -165,12 +167,12 @@ async def test_what_cannot_be_used_is_reported_and_what_was_there_before_stands(
 FATAL: list[tuple[str, Callable[[Any], Any], str]] = [
     ("on_message", lambda message: message.replace(parts=(5,)), "UserMessage that cannot be used: parts.0"),
     ("on_message", lambda message: message.replace(parts=(TextPart(text=5),)), "parts.0.TextPart.text"),  # type: ignore[arg-type]
-    ("on_model_request", lambda request: request.replace(instructions=5), "instructions: a str, not int"),
-    ("on_model_request", lambda request: request.replace(settings=5), "settings: a ModelSettings, not int"),
-    ("on_model_request", lambda request: request.replace(tools=(5,)), "tools.0: int does not belong there"),
-    ("on_model_request", lambda request: request.replace(tools=5), "not iterable"),
-    ("on_model_request", lambda request: request.replace(messages=(5,)), "messages.0: int does not belong there"),
-    ("on_model_request", lambda request: request.replace(context=(5,)), "context.0: int does not belong there"),
+    ("on_model_request", lambda request: request.replace(instructions=5), "instructions: int, not str"),
+    ("on_model_request", lambda request: request.replace(settings=5), "settings: int, not ModelSettings"),
+    ("on_model_request", lambda request: request.replace(tools=(5,)), "tools.0: int, not ToolSpec"),
+    ("on_model_request", lambda request: request.replace(tools=5), "tools: int, not tuple"),
+    ("on_model_request", lambda request: request.replace(messages=(5,)), "messages.0: int, not a message"),
+    ("on_model_request", lambda request: request.replace(context=(5,)), "context.0: int, not str"),
     ("on_delta", lambda delta: delta.replace(text=5), "Delta that cannot be used: text"),
     ("on_delta", lambda delta: [delta, delta.replace(kind="sound")], "Delta that cannot be used: kind"),
     ("on_answer", lambda output: SendBack(feedback=5), "SendBack that cannot be used: feedback"),  # type: ignore[arg-type]
@@ -238,10 +240,15 @@ async def test_what_is_put_into_the_history_of_a_run_is_checked_where_that_is_do
         with pytest.raises(TypeError):
             history[0] = "Hello"
         assert len(history) == 1
+        first = history[0]
+        history[0] = first
+        history.append(first)
+        history.reverse()
+        assert history.pop() is history[0] is first
 
     store = InMemoryStore()
     await read(agent_with("on_state", change, store), store)
-    assert found[0] == "a history holds messages, not int"
+    assert found[0] == "0: int, not a message"
     assert "parts.0" in found[1] == found[2]
 
 
@@ -271,6 +278,75 @@ async def test_what_can_be_written_as_json_becomes_json() -> None:
     assert events.of(ToolCompleted)[0].result.data == {"places": [{"name": "Kuopio"}], "on": "2026-01-02"}
 
 
+async def test_what_is_right_is_left_as_it_is_whatever_a_subclass_adds() -> None:
+    class Raw:
+        """What an SDK gave; nothing that pydantic knows."""
+
+    class Traced(ModelResponse):
+        raw: Any = None
+
+    Traced.__annotations__["raw"] = Traced._record_fields["raw"] = "Raw"  # a name that only a type checker can see
+
+    class Noted(ToolResult):
+        raw: Any = None
+
+    class Counted(Usage):
+        audio_tokens: int = 0
+
+    seen: list[Any] = []
+
+    def change(result: Any) -> Any:
+        seen.append(Noted(call_id=result.call_id, content=(f"noted {result.content}",), raw=Raw()))
+        return seen[0]
+
+    def look(response: Any) -> None:
+        seen.append(response.usage)
+
+    model = Answering(Traced(extra={"a": 1}, usage=Counted(audio_tokens=3), raw=Raw()), Delta(text="Said."))
+    store = InMemoryStore()
+    _, result = await read(Agent(model, plugins=[plugin("after_model", look)], store=store), store)
+    assert result.output == "Said."
+    assert seen.pop().audio_tokens == 3
+    store = InMemoryStore()
+    events, _ = await read(agent_with("after_tool", change, store), store)
+    assert events.of(ToolCompleted)[0].result is seen[0]
+
+
+async def test_parts_may_come_from_a_generator_whatever_else_is_made_of_the_answer() -> None:
+    parts = (part for part in [TextPart(text="first "), TextPart(text="second", extra={"t": (1, 2)})])  # type: ignore[dict-item]
+    store = InMemoryStore()
+    _, result = await read(Agent(Answering(ModelResponse(parts=parts)), store=store), store)  # type: ignore[arg-type]
+    assert result.output == "first second"
+    assert result.messages[1].parts[1].extra == {"t": [1, 2]}
+
+
+async def test_none_stands_for_what_may_be_left_out() -> None:
+    deltas = [
+        Delta(kind="arguments", text="", index=None, call_id="c", name="act"),  # type: ignore[arg-type]
+        Delta(kind="arguments", text='{"n": 1}', index=None, call_id=None, name=None),  # type: ignore[arg-type]
+    ]
+    answers = iter(
+        [
+            (deltas, ModelResponse(model=None, stop_reason="tool_calls")),  # type: ignore[arg-type]
+            ([], ModelResponse(parts=(ToolCallPart(call=ToolCall(id=None, name="act", arguments={"n": 2})),))),  # type: ignore[arg-type]
+            ([], ModelResponse(parts=(ReasoningPart(text="Hm.", signature=None), TextPart(text="Done.")), usage=None)),  # type: ignore[arg-type]
+        ]
+    )
+
+    class Sparing(Answering):
+        async def call(self, request: Any, emit: Any) -> Any:
+            deltas, answer = next(answers)
+            for delta in deltas:
+                await emit(delta)
+            return answer
+
+    store = InMemoryStore()
+    events, result = await read(Agent(Sparing(None), tools=[act], store=store), store)
+    assert [event.result.content for event in events.of(ToolCompleted)] == ["acted on 1", "acted on 2"]
+    assert result.output == "Done."
+    assert result.messages[-1].parts[0].signature == ""
+
+
 async def test_an_output_may_be_anything() -> None:
     store = InMemoryStore()
     _, result = await read(agent_with("on_answer", lambda _: Replace(output=THING), store), store)
@@ -290,7 +366,7 @@ ANSWERS: list[tuple[Any, str]] = [
         "parts.0.ToolCallPart.call.arguments.n",
     ),
     (ModelResponse(stop_reason="done"), "stop_reason"),  # type: ignore[arg-type]
-    (ModelResponse(usage=None), "usage"),  # type: ignore[arg-type]
+    (ModelResponse(usage=5), "usage"),  # type: ignore[arg-type]
     (ModelResponse(usage=Usage(input_tokens="many")), "usage.input_tokens"),  # type: ignore[arg-type]
     (ModelResponse(extra=THING), "extra"),  # type: ignore[arg-type]
     (ModelResponse(model=5), "model"),  # type: ignore[arg-type]
@@ -374,10 +450,13 @@ async def test_a_result_of_a_tool_with_an_outcome_that_there_is_not_is_an_error(
 
 
 async def test_a_reply_that_json_cannot_express_is_invalid_and_the_question_stays_open() -> None:
+    answers: list[str] = []
+
     @tool
     async def ask(ctx: ToolContext) -> str:
         """Ask."""
-        return str(await ctx.ask("Well?", dict))
+        answers.append(str(await ctx.ask("Well?", dict)))
+        return ""
 
     class Rejecting:
         name = "rejecting"
@@ -398,5 +477,98 @@ async def test_a_reply_that_json_cannot_express_is_invalid_and_the_question_stay
     assert [receipt.status for receipt in receipts] == ["invalid", "invalid", "accepted"]
     assert "the reply must be something that JSON can express" in receipts[0].reasons[0]
     assert receipts[1].reasons == ("5",)
+    assert answers == ["{'a': [1, 'a\ufffdb\ufffd']}"], "the tool that ran and one that is resumed see the same"
     closed = [record for record in (await store.load("s")).records if record.kind == "question_closed"]
     assert [record.payload for record in closed] == [{"a": [1, "a\ufffdb\ufffd"]}]
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome"),
+    [
+        (Approval(approve=True, arguments={"n": (1,)}), "error"),  # type: ignore[dict-item]
+        (Approval(approve=True, arguments={"n": 2}), "ok"),
+        (Approval(approve=False, reason=None), "denied"),  # type: ignore[arg-type]
+        ({"approve": False, "reason": NUL}, "denied"),
+        (Approval(approve=False, reason=NUL), "denied"),
+    ],
+)
+async def test_an_approval_is_taken_in_either_form_and_can_be_stored(reply: Any, outcome: str) -> None:
+    store = InMemoryStore()
+    agent: Agent[Any, str] = Agent(ScriptedModel(call("pay", n=1), "Done."), tools=[pay], store=store)
+    async with agent.stream("Go", session="s") as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                assert run.reply(event.question.id, reply).status == "accepted"
+    results = run.result.messages[2]
+    assert results.kind == "tool"
+    assert results.results[0].outcome == outcome
+    for record in (await store.load("s")).records:
+        assert record_from_json(record.to_json()).kind == record.kind
+
+
+async def test_a_reply_that_a_plugin_made_and_nobody_can_take_is_the_plugins() -> None:
+    class Meddling:
+        name = "meddling"
+
+        @hookimpl
+        def on_reply(self, payload: Any) -> Any:
+            return {"approve": True, "at": THING} if payload == {"approve": True} else None
+
+    receipts = []
+    model = ScriptedModel(call("pay", n=1), "Done.")
+    agent: Agent[Any, str] = Agent(model, tools=[pay], plugins=[Meddling()])
+    async with agent.stream("Go") as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                replies: list[Any] = [{"approve": True}, {"approve": False}]
+                receipts += [run.reply(event.question.id, reply) for reply in replies]
+    assert [receipt.status for receipt in receipts] == ["invalid", "accepted"]
+    assert "plugin 'meddling': on_reply made a reply that must be something that JSON can express" in str(receipts[0])
+
+
+async def test_an_error_of_a_validator_of_ones_own_comes_out_as_it_is() -> None:
+    class Choice(BaseModel):
+        n: int
+
+        @field_validator("n")
+        @classmethod
+        def broken(cls, n: int) -> int:
+            return n + "x"  # type: ignore[operator, no-any-return]
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        """Ask."""
+        return str(await ctx.ask("Which?", Choice, timeout=0.01))
+
+    agent: Agent[Any, str] = Agent(ScriptedModel(call("ask"), "Done."), tools=[ask])
+    async with agent.stream("Go") as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                with pytest.raises(TypeError, match="unsupported operand"):
+                    run.reply(event.question.id, {"n": 1})
+
+
+async def test_a_compaction_keeps_what_was_there_and_checks_what_is_new() -> None:
+    made: list[Any] = [UserMessage(id="new", parts=(5,))]  # type: ignore[arg-type]
+
+    class Compacting:
+        name = "compacting"
+
+        @hookimpl
+        def on_compact(self, run: Any, requested: bool) -> Any:
+            return CompactedHistory(messages=(*made, *run.history[-2:])) if requested else None
+
+    store = InMemoryStore()
+    agent: Agent[Any, str] = Agent(ScriptedModel("One.", "Two."), plugins=[Compacting()], store=store)
+    await agent.run("First", session="s")
+    last = await agent.run("Second", session="s")
+    events = EventRecorder()
+    for _ in range(2):
+        async with agent.stream_compaction("s") as run:
+            async for event in run:
+                events.events.append(event)
+        made[0] = UserMessage(id="new", parts=(TextPart(text="Before."),))
+    assert "not used: 0.parts.0" in str(events.events)
+    log = store.open_now("s").log
+    assert [message.id for message in log] == ["new", *(message.id for message in last.messages[-2:])]
+    assert log[-1] is last.messages[-1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._conversation import add_user_message
-from ._dispatch import HookError, usable
+from ._dispatch import HookError
 from .decisions import Replace, SendBack
 from .errors import EmptyReplyError, PluginError, RefusalError, RunLimitError
 from .events import MessageCompleted
@@ -126,7 +126,7 @@ async def _through_on_answer(core: Core, message: AssistantMessage, output: Any)
             try:
                 value = await core.dispatcher.call(implementation, core.clock, core.context, message, output)
                 if isinstance(value, SendBack):
-                    value = usable(implementation, value)
+                    value = core.dispatcher.usable(implementation, value)
             except HookError as failure:
                 failure.raise_again()
             if value is None:

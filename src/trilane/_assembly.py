@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._checking import checked_delta
-from ._dispatch import HookError, raise_unchanged, usable
+from ._dispatch import HookError, raise_unchanged
 from ._plain import clean_json
 from ._records import maker, stamped
 from ._tasks import current_clock
@@ -160,7 +160,10 @@ class Assembly:
             return
         if self.closed:
             raise AgentProtocolError("emit() after the model call had ended; await everything before call() returns")
-        delta = checked_delta(delta)
+        try:
+            delta = checked_delta(delta)
+        except ValueError as error:
+            raise TypeError(f"emit() takes a Delta that can be used, and of this one {error}") from None
         text = delta.text
         if not text.isascii() or "\x00" in text or self._carry:
             self._fast_kind = ""  # until half a pair that may be held back is out
@@ -292,7 +295,7 @@ class Assembly:
         made = (value,) if isinstance(value, Delta) else value
         if isinstance(made, (list, tuple)) and all(isinstance(one, Delta) for one in made):
             try:
-                return [one if one is delta else usable(implementation, one) for one in made]
+                return [one if one is delta else core.dispatcher.usable(implementation, one) for one in made]
             except HookError as failure:
                 raise self._failed(implementation, failure.error) from None
         wrong = PluginError(

@@ -1,11 +1,15 @@
 """What comes from plugins and models, checked where it comes in.
 
 The constructors of records check nothing, for they are on the path of every event. What is wrong inside of one would be
-found late, by a store or by the next model, where nobody knows any more whose it was.
+found late, by a store or by the next model, where nobody knows any more whose it was. What is right is left as it is,
+the very same object; what can be taken for what was meant (a list for a tuple, None for what may be left out, a date in
+JSON) is made into that; the rest is a `ValueError` that says where.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from ._plain import clean_json
@@ -22,6 +26,7 @@ from .messages import (
     ToolMessage,
     Usage,
     UserMessage,
+    clean_text,
 )
 from .models import ModelRequest, ModelResponse, ToolSpec
 
@@ -30,7 +35,7 @@ if TYPE_CHECKING:
 
     from .messages import Message
 
-__all__ = ["check_request", "checked", "checked_answer", "checked_delta", "checked_message"]
+__all__ = ["checked", "checked_answer", "checked_delta", "checked_messages", "checked_request"]
 
 R = TypeVar("R", bound=Record)
 
@@ -38,79 +43,166 @@ _MESSAGES = (AssistantMessage, SystemMessage, ToolMessage, UserMessage)
 _STOP_REASONS = frozenset(get_args(StopReason))
 _DELTA_KINDS = ("text", "reasoning", "arguments")
 _PLAIN = (str, int, bool, float, type(None))
+_TEXT_OR_NONE = (str, type(None))
+#: Fields that hold any JSON: a None in them is a value.
+_JSON = frozenset({"arguments", "data", "extra", "input", "output", "parameters", "schema"})
+_DEEPEST = 8  # steps of a path that are shown
 
 
 def checked(record: R, *, clean: bool = True) -> R:
-    """The record as its fields are declared (a list for a tuple becomes one), with texts that every store can keep.
+    """The record, if all in it is what it was declared as and can be stored; else one that is.
 
     Args:
         record: What came in.
-        clean: False to leave texts as they are.
+        clean: False to leave texts that not every store can keep as they are.
 
     Raises:
         ValueError: something in it is not what it must be; the text says where.
     """
     from pydantic import ValidationError
-    from pydantic_core import PydanticSerializationError
 
-    kind = adapter(type(record))
+    fields = {key: getattr(record, key) for key in record._record_fields}
+    if any(isinstance(value, Iterator) for value in fields.values()):  # can be read once
+        fields = {key: tuple(value) if isinstance(value, Iterator) else value for key, value in fields.items()}
+        record = type(record)(**fields)
+    # What somebody's subclass adds is not kept anyway, and nothing that pydantic need know.
+    cls = next(one for one in type(record).__mro__ if one.__module__.startswith("trilane."))
+    kind = adapter(cls)
     made: R
     try:
-        made = kind.validate_python(record)
+        made = _looks_inside(cls).validate_python(record)
     except ValidationError as error:
-        try:  # tuples, models of pydantic, dates: no JSON, but what can be written as such
-            made = kind.validate_python(kind.dump_python(record, mode="json", warnings=False))
-        except Exception:  # whatever a stranger's serialiser raises
+        try:  # what was meant: tuples, dates and models of pydantic in JSON, None for what may be left out
+            made = kind.validate_python(_without_none(kind.dump_python(record, mode="json", warnings=False)))
+        except Exception:  # also whatever a stranger's serialiser raises
             raise ValueError(_first_problem(error)) from None
-    if not clean:
-        return made
-    try:
-        is_clean = b"\\u0000" not in kind.dump_json(made)
-    except PydanticSerializationError:  # half a surrogate pair
-        is_clean = False
-    if not is_clean:
+    if clean and not _can_be_stored(kind, made):
         made = kind.validate_python(clean_json(kind.dump_python(made)))
+    is_same: bool = kind.dump_python(made) == kind.dump_python(record, warnings=False)
+    return record if is_same else made
+
+
+def _can_be_stored(kind: Any, record: Record) -> bool:
+    """False if a text in it is none that every store can keep."""
+    try:
+        return b"\\u0000" not in kind.dump_json(record)
+    except ValueError:  # half a surrogate pair
+        return False
+
+
+@cache
+def _looks_inside(cls: type[Record]) -> Any:
+    """A validator that looks into instances too, which that of `adapter` takes as they are."""
+    from pydantic_core import SchemaValidator
+
+    return SchemaValidator(_inside(adapter(cls).core_schema))
+
+
+def _inside(schema: Any) -> Any:
+    if isinstance(schema, (list, tuple)):
+        return type(schema)([_inside(item) for item in schema])
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: item if key == "metadata" else _inside(item) for key, item in schema.items()}
+    if made.get("type") == "dataclass":
+        made["revalidate_instances"] = "always"
     return made
 
 
-def checked_message(message: Any) -> Message:
-    """A message for a history, `checked`.
-
-    Raises:
-        TypeError: it is none.
-        ValueError: something in it is not what it must be; the text says where.
-    """
-    if not isinstance(message, _MESSAGES):
-        raise TypeError(f"a history holds messages, not {type(message).__name__}")
-    return checked(message)
+def _without_none(value: Any) -> Any:
+    """A dumped record, with what is None left out: it gets its default."""
+    if isinstance(value, dict):
+        return {
+            key: item if key in _JSON else _without_none(item)
+            for key, item in value.items()
+            if item is not None or key in _JSON
+        }
+    return [_without_none(item) for item in value] if isinstance(value, list) else value
 
 
 def _first_problem(error: ValidationError) -> str:
     """Where and what; of the kinds that a value might have been the one that it fits best."""
     problem = max(error.errors(include_url=False, include_input=False), key=lambda one: len(one["loc"]))
-    return f"{'.'.join(str(step) for step in problem['loc'])}: {problem['msg']}"
+    path = [str(step) for step in problem["loc"]]
+    shown = path if len(path) <= _DEEPEST else [*path[:_DEEPEST], "..."]
+    return f"{'.'.join(shown)}: {problem['msg']}"
 
 
-def check_request(request: ModelRequest, before: ModelRequest) -> None:
-    """Look at what was changed of a request. What was not may be long, and was looked at before.
+def checked_messages(messages: Iterable[Any], known: Iterable[Any] = ()) -> tuple[Message, ...]:
+    """Messages for a history; those that are among the `known` ones are the run's own.
 
     Raises:
-        ValueError: something in it is not what it must be; the text says where.
+        TypeError: one is no message.
+        ValueError: something in one is not what it must be; the text says where.
     """
-    if not isinstance(request.instructions, str):
-        raise ValueError(f"instructions: a str, not {type(request.instructions).__name__}")
-    if request.settings is not before.settings:
-        if not isinstance(request.settings, ModelSettings):
-            raise ValueError(f"settings: a ModelSettings, not {type(request.settings).__name__}")
-        checked(request.settings)
-    for name, items, kinds in (
-        ("tools", () if request.tools is before.tools else request.tools, ToolSpec),
-        ("messages", () if request._log is before._log else request.messages, _MESSAGES),
-        ("context", request.context, str),
+    ids = {id(message) for message in known}
+    made: list[Message] = []
+    for number, message in enumerate(messages):
+        if not isinstance(message, _MESSAGES):
+            raise TypeError(f"{number}: {type(message).__name__}, not a message")
+        try:
+            made.append(message if id(message) in ids else checked(message))
+        except ValueError as error:
+            raise ValueError(f"{number}.{error}") from None
+    return tuple(made)
+
+
+def checked_request(request: ModelRequest, before: ModelRequest) -> ModelRequest:
+    """The request, with what was changed of it checked. What was not may be long, and was looked at before.
+
+    Raises:
+        TypeError: an attribute is of another type; the text says which.
+        ValueError: something in one is not what it must be; the text says where.
+    """
+    changes: dict[str, Any] = {}
+    _check_types(request)
+    try:
+        name = "settings"
+        if request.settings is not before.settings:
+            changes[name] = checked(request.settings)
+        name = "tools"
+        if request.tools is not before.tools:
+            known = {id(tool) for tool in before.tools}
+            tools = [tool if id(tool) in known else _tool(number, tool) for number, tool in enumerate(request.tools)]
+            changes[name] = tuple(tools)
+        name = "messages"
+        if request._log is not before._log:
+            messages = checked_messages(request.messages, before.messages)
+            if any(one is not other for one, other in zip(messages, request.messages, strict=True)):
+                changes[name] = messages
+        name = "context"
+        if request.context is not before.context:
+            changes[name] = tuple([_text(number, text) for number, text in enumerate(request.context)])
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}.{error}") from None
+    return request.replace(**changes) if changes else request
+
+
+def _check_types(request: ModelRequest) -> None:
+    for name, kind in (
+        ("instructions", str),
+        ("settings", ModelSettings),
+        ("tools", (tuple, list)),
+        ("context", (tuple, list)),
+        ("turn", int),
+        ("output_schema", (Mapping, type(None))),
     ):
-        for number, item in enumerate(items):
-            if not isinstance(item, kinds):
-                raise ValueError(f"{name}.{number}: {type(item).__name__} does not belong there")
+        value = getattr(request, name)
+        if not isinstance(value, kind):
+            wanted = kind if isinstance(kind, type) else kind[0]
+            raise TypeError(f"{name}: {type(value).__name__}, not {wanted.__name__}")
+
+
+def _tool(number: int, tool: Any) -> ToolSpec:
+    if not isinstance(tool, ToolSpec):
+        raise TypeError(f"{number}: {type(tool).__name__}, not ToolSpec")
+    return checked(tool)
+
+
+def _text(number: int, text: Any) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"{number}: {type(text).__name__}, not str")
+    return clean_text(text)
 
 
 def checked_answer(response: ModelResponse) -> ModelResponse:
@@ -123,7 +215,7 @@ def checked_answer(response: ModelResponse) -> ModelResponse:
     if (
         response.stop_reason in _STOP_REASONS
         and response.extra is None
-        and type(response.model) is str
+        and type(response.model) in _TEXT_OR_NONE
         and type(usage) is Usage
         and type(usage.input_tokens) is type(usage.output_tokens) is type(usage.reasoning_tokens) is int
         and type(usage.cache_read_tokens) is type(usage.cache_write_tokens) is int
@@ -144,32 +236,32 @@ def _are_simple(parts: Any) -> bool:
                 return False
         elif type(part) is ToolCallPart and type(part.call) is ToolCall and part.extra is None:
             call = part.call
-            if not (type(call.id) is type(call.name) is type(call.raw) is str and type(call.arguments) is dict):
+            # A call without an id is given one.
+            if not (type(call.id) in _TEXT_OR_NONE and type(call.name) is type(call.raw) is str):
+                return False
+            if call.approval is not None or type(call.arguments) is not dict:
                 return False
             for name, value in call.arguments.items():
                 if type(name) is not str or type(value) not in _PLAIN:
                     return False
-            if call.approval is not None:
-                return False
         else:
             return False
     return True
 
 
 def checked_delta(delta: Delta) -> Delta:
-    """A delta of a model, `checked`, with its text as it is: half a surrogate pair may be completed by the next.
+    """A delta of a model or a plugin, `checked`, with its text as it is: the next may complete half a surrogate pair.
 
     Raises:
-        TypeError: something in it is not what it must be; the text says where.
+        ValueError: something in it is not what it must be; the text says where.
     """
     if (
-        delta.extra is None
-        and type(delta.text) is type(delta.call_id) is type(delta.name) is str
-        and type(delta.index) is int
+        type(delta.extra) in _PLAIN
+        and type(delta.text) is str
+        and type(delta.call_id) in _TEXT_OR_NONE
+        and type(delta.name) in _TEXT_OR_NONE
+        and (delta.index is None or type(delta.index) is int)
         and delta.kind in _DELTA_KINDS
     ):
         return delta
-    try:
-        return checked(delta, clean=False)
-    except ValueError as error:
-        raise TypeError(f"emit() takes a Delta that can be used, and of this one {error}") from None
+    return checked(delta, clean=False)

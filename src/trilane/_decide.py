@@ -10,11 +10,11 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from ._dispatch import HookError, usable
+from ._dispatch import HookError
 from ._questions import schema_of
 from .decisions import Allow, Ask, Deny, Rewrite, UseResult
 from .errors import PluginError
-from .messages import Approval, ToolCall, ToolResult
+from .messages import Approval, ToolCall, ToolResult, clean_text
 from .tools import ToolArgumentsError, error_result, parse_arguments, unknown_tool_result
 
 if TYPE_CHECKING:
@@ -168,9 +168,9 @@ async def _ask_plugins(core: Core, run: CallRun) -> UseResult | None:
             try:
                 decision = await core.dispatcher.call(implementation, core.clock, core.context, run.for_hooks())
                 if isinstance(decision, Ask):
-                    _check_ask(implementation, decision)
+                    _check_ask(core, implementation, decision)
                 elif isinstance(decision, (Deny, Rewrite, UseResult)):
-                    decision = usable(implementation, decision)
+                    decision = core.dispatcher.usable(implementation, decision)
             except HookError as failure:
                 core.dispatcher.report(failure)
                 run.finish(_denied(run, f"plugin {plugin!r} failed while deciding about it"))
@@ -212,16 +212,14 @@ def _denied(run: CallRun, reason: str) -> ToolResult:
     return ToolResult(call_id=run.call.id, content=f"Tool {run.call.name} was denied: {reason}", outcome="denied")
 
 
-def _check_ask(implementation: HookImplementation, ask: Ask) -> None:
+def _check_ask(core: Core, implementation: HookImplementation, ask: Ask) -> None:
     """Raise `HookError` if nobody can be asked that. Its schema may be any type, which no check of records knows."""
     try:
         if not isinstance(ask.prompt, str):
             raise TypeError(f"its prompt is a str, not {type(ask.prompt).__name__}")
         schema_of(ask.schema)
     except TypeError as error:
-        name = implementation.plugin
-        text = f"plugin {name!r}: decide_tool ({implementation.location}) returned an Ask that cannot be used: {error}"
-        raise HookError(implementation, PluginError(text, plugin=name, hook="decide_tool")) from None
+        raise core.dispatcher.unusable(implementation, ask, error) from None
 
 
 def _not_a_decision(plugin: str, value: object) -> PluginError:
@@ -239,7 +237,7 @@ async def take_approval(core: Core, run: CallRun, value: Any) -> None:
     """A question about the call was answered: attach the approval and decide again, or deny."""
     approval = value if isinstance(value, Approval) else Approval(approve=bool(getattr(value, "approve", value)))
     if not approval.approve:
-        reason = approval.reason or "the user did not approve it"
+        reason = clean_text(approval.reason or "") or "the user did not approve it"
         run.finish(_denied(run, reason))
         return
     arguments = dict(run.call.arguments) if approval.arguments is None else dict(approval.arguments)

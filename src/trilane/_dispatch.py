@@ -10,17 +10,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
-from ._checking import check_request, checked
+from ._checking import checked, checked_delta, checked_request
 from ._records import Record
 from ._tasks import Clock, Ended, Frame
+from .decisions import CompactedHistory
 from .errors import HookTimeoutError, PluginError, RunLimitError
 from .ledger import Ledger, LedgerRow, ValueChange, difference
+from .messages import Delta
 from .models import ModelRequest
 
 if TYPE_CHECKING:
     from .plugins import CompiledHooks, HookImplementation
 
-__all__ = ["Breaker", "Dispatcher", "HookError", "Reporter", "Withheld", "place_of", "raise_unchanged", "usable"]
+__all__ = ["Breaker", "Dispatcher", "HookError", "Reporter", "Withheld", "place_of", "raise_unchanged"]
 
 Breaker: TypeAlias = "dict[HookImplementation, int]"
 """Failures in a row of observers, kept by the agent; at `BREAK_AFTER` they are switched off."""
@@ -264,6 +266,31 @@ class Dispatcher:
         where = failure.implementation
         self._reporter.report(where.plugin, where.hook, failure.error, strict=where.strict, disabled=disabled)
 
+    def usable(self, implementation: HookImplementation, value: Any, before: Any = None) -> Any:
+        """What a hook returned, of the right type, with what is in it checked as well.
+
+        Raises:
+            HookError: something in it is not what it must be. What it is for would fail, and blame somebody else.
+        """
+        try:
+            if isinstance(value, Delta):
+                return checked_delta(value)
+            if isinstance(value, Record):
+                return checked(value)
+            if isinstance(value, ModelRequest) and isinstance(before, ModelRequest):
+                return checked_request(value, before)
+        except (TypeError, ValueError) as error:
+            raise self.unusable(implementation, value, error) from None
+        return value
+
+    def unusable(self, implementation: HookImplementation, value: Any, reason: Exception) -> HookError:
+        """The failure of a hook that returned what nobody can use."""
+        self.row(implementation).errors += 1
+        name, hook, kind = implementation.plugin, implementation.hook, type(value).__name__
+        article = "an" if kind[0] in "AEIO" else "a"
+        text = f"plugin {name!r}: {hook} ({implementation.location}) returned {article} {kind} that cannot be used: "
+        return HookError(implementation, PluginError(f"{text}{reason}", plugin=name, hook=hook))
+
     # ---- the modes ---------------------------------------------------------------------------------------------------
 
     async def each(self, implementations: Sequence[HookImplementation], clock: Clock, *args: Any) -> list[Any]:
@@ -299,9 +326,10 @@ class Dispatcher:
                     if changed is None:
                         continue
                     if not isinstance(changed, expect):
+                        self.row(implementation).errors += 1
                         raise HookError(implementation, _wrong_type(implementation, changed, expect))
                     if changed is not value:
-                        changed = usable(implementation, changed, value)
+                        changed = self.usable(implementation, changed, value)
                 except HookError as failure:
                     if implementation.required or not contained or isinstance(failure.error, RunLimitError):
                         if implementation.required:
@@ -325,7 +353,8 @@ class Dispatcher:
         for implementation in implementations:
             value = await self.call(implementation, clock, *args)
             if value is not None:
-                value = usable(implementation, value)
+                if not isinstance(value, CompactedHistory):  # as long as the session: see whoever takes it
+                    value = self.usable(implementation, value)
                 self.changed(implementation, None, value)
                 return value
         return None
@@ -425,25 +454,6 @@ class Withheld(Exception):
     def __init__(self, failure: HookError) -> None:
         super().__init__(f"withheld: plugin {failure.implementation.plugin} failed")
         self.failure = failure
-
-
-def usable(implementation: HookImplementation, value: Any, before: Any = None) -> Any:
-    """What a hook returned, of the right type, with what is in it checked as well.
-
-    Raises:
-        HookError: something in it is not what it must be. Whatever it is used for would fail, and blame somebody else.
-    """
-    try:
-        if isinstance(value, Record):
-            return checked(value)
-        if isinstance(value, ModelRequest) and isinstance(before, ModelRequest):
-            check_request(value, before)
-    except (TypeError, ValueError) as error:
-        name, hook = implementation.plugin, implementation.hook
-        text = f"returned a {type(value).__name__} that cannot be used: {error}"
-        failure = PluginError(f"plugin {name!r}: {hook} ({implementation.location}) {text}", plugin=name, hook=hook)
-        raise HookError(implementation, failure) from None
-    return value
 
 
 def _blocked(implementation: HookImplementation, seconds: float) -> HookTimeoutError:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ._assembly import Assembly
 from ._backend import new_waiter
-from ._checking import check_request, checked_answer
+from ._checking import checked_answer, checked_request
 from ._conversation import has_steering, take_steering
-from ._dispatch import HookError, usable
+from ._dispatch import HookError
 from ._records import maker
 from ._tasks import Ended
 from .decisions import RetryModel
@@ -101,7 +101,7 @@ class _ModelCall:
 
         async def call_next(changed: ModelRequest | None = None) -> ModelResponse:
             if changed is not None and changed is not request:
-                _check_passed_on(implementation, changed, request)
+                changed = _checked_request(implementation, changed, request)
             if changed is not None and changed is not request and changed != request:
                 core.dispatcher.changed(implementation, request, changed, subject="request")
             response = await self._layer(depth + 1, changed if changed is not None else request)
@@ -113,7 +113,7 @@ class _ModelCall:
             if not isinstance(response, ModelResponse):
                 raise HookError(implementation, _not_a_response(implementation, response))
             if not answered or response is not answered[-1]:
-                response = cast("ModelResponse", usable(implementation, response))
+                response = cast("ModelResponse", core.dispatcher.usable(implementation, response))
         except HookError as failure:
             if answered and not isinstance(failure.error, RunLimitError):
                 core.dispatcher.report(failure)  # an answer is never thrown away
@@ -242,12 +242,12 @@ async def _pause(core: Core, seconds: float) -> None:
             return
 
 
-def _check_passed_on(implementation: Any, changed: object, request: ModelRequest) -> None:
-    """Raise in a hook that gives its `call_next` what is no request, or has in it what does not belong there."""
+def _checked_request(implementation: Any, changed: object, request: ModelRequest) -> ModelRequest:
+    """What a hook gives its `call_next`. Raises in the hook if that is no request, or something in it is wrong."""
     try:
         if not isinstance(changed, ModelRequest):
             raise TypeError(f"it takes a ModelRequest, not {type(changed).__name__}")
-        check_request(changed, request)
+        return checked_request(changed, request)
     except (TypeError, ValueError) as error:
         raise PluginError(
             f"plugin {implementation.plugin!r}: around_model ({implementation.location}) gave call_next a request that "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
 
-from ._dispatch import HookError, Withheld, usable
+from ._dispatch import HookError, Withheld
 from ._tasks import Clock, Ended, GivenUp, wait_shielded
 from ._threads import ThreadCall
 from .context import ToolContext
@@ -130,7 +130,7 @@ async def _layer(core: Core, batch: Batch, run: CallRun, clock: Clock, depth: in
                 ),
             )
         if not passed or result is not passed[0]:
-            result = cast("ToolResult", usable(implementation, result))
+            result = cast("ToolResult", core.dispatcher.usable(implementation, result))
     except (HookError, PluginError) as failure:
         if isinstance(failure, HookError):
             core.dispatcher.report(failure)

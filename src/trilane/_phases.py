@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._answering import look_at_answer
 from ._batch import Batch
+from ._checking import checked_messages
 from ._conversation import add_user_message, has_steering, take_steering, through_on_message
 from ._dispatch import HookError, Withheld
 from ._generate import generating
@@ -35,7 +36,7 @@ from .events import (
     TurnCompleted,
     TurnStarted,
 )
-from .messages import AssistantMessage, TextPart
+from .messages import AssistantMessage, TextPart, clean_text
 from .models import ModelRequest, ModelResponse
 from .state import AgentPhase
 from .stores import MessageStored, ViewReplaced
@@ -457,6 +458,10 @@ async def _ask_to_compact(core: Core) -> tuple[bool, str]:
         return False, "nothing to compact"
     if not isinstance(value, CompactedHistory):
         return False, f"not used: on_compact returned {type(value).__name__}, not a CompactedHistory"
+    try:
+        value = value.replace(messages=checked_messages(value.messages, core.view.log), reason=clean_text(value.reason))
+    except (AttributeError, TypeError, ValueError) as error:
+        return False, f"not used: {error}"
     problems = _cannot_replace(value)
     if problems:
         return False, f"not used: {problems}"

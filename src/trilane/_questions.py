@@ -134,11 +134,14 @@ class QuestionDesk:
                 return Receipt(status="duplicate" if entry.status == "accepted" else "expired")
             try:
                 payload = entry.receive(entry.asker, entry.question, payload)
-                value, plain = entry.validate(payload), plain_json(payload)
+                try:
+                    plain = plain_json(payload)
+                except TypeError as error:
+                    raise ReplyRejected(f"the reply {error}") from None
+                # Records are taken as they are; of plain values, what is stored is what counts.
+                value = entry.validate(plain if isinstance(payload, (dict, list, str)) else payload)
             except ReplyRejected as rejected:
                 return Receipt(status="invalid", reasons=rejected.reasons)
-            except TypeError as error:
-                return Receipt(status="invalid", reasons=(f"the reply {error}",))
             entry.value, entry.payload = value, plain
             entry.status = "accepted"
         self._forget(entry, "duplicate")

@@ -220,8 +220,6 @@ class Record(metaclass=RecordMeta):
 
     _record_fields: ClassVar[dict[str, str]]
     _record_defaults: ClassVar[dict[str, Any]]
-    #: Constructors check nothing: validation looks into instances as well.
-    __pydantic_config__: ClassVar[Any] = {"revalidate_instances": "always"}
 
     if not TYPE_CHECKING:
         __init__ = _first_init

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, cast, overlo
 
 from typing_extensions import TypeVar
 
-from ._checking import checked_message
+from ._checking import checked_messages
 from ._plain import plain_json
 from ._records import Record
 from .errors import AgentProtocolError
@@ -126,11 +126,9 @@ class History(MutableSequence[Message]):
     def __setitem__(self, index: slice, value: Iterable[Message]) -> None: ...
     def __setitem__(self, index: int | slice, value: Message | Iterable[Message]) -> None:
         if not isinstance(index, slice):
-            self._writable()[index] = checked_message(value)
+            self._writable()[index] = checked_messages([value], self.log)[0]
             return
-        known = {id(message) for message in self.log}
-        values = cast("Iterable[Message]", value)
-        self._writable()[index] = [one if id(one) in known else checked_message(one) for one in values]
+        self._writable()[index] = checked_messages(cast("Iterable[Message]", value), self.log)
 
     def __delitem__(self, index: int | slice) -> None:
         del self._writable()[index]
@@ -148,7 +146,7 @@ class History(MutableSequence[Message]):
             TypeError: it is no message.
             ValueError: something in it is not what it must be.
         """
-        self._writable().insert(index, checked_message(value))
+        self._writable().insert(index, checked_messages([value])[0])
 
     def __repr__(self) -> str:
         return f"History({len(self.log)} messages)"
