@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, SecretStr, field_validator
 
 from trilane import (
     Agent,
@@ -17,7 +18,9 @@ from trilane import (
     Delta,
     Deny,
     InMemoryStore,
+    ModelRequest,
     ModelResponse,
+    ModelSettings,
     Reject,
     Replace,
     RetryModel,
@@ -329,6 +332,7 @@ async def test_none_stands_for_what_may_be_left_out() -> None:
         [
             (deltas, ModelResponse(model=None, stop_reason="tool_calls")),  # type: ignore[arg-type]
             ([], ModelResponse(parts=(ToolCallPart(call=ToolCall(id=None, name="act", arguments={"n": 2})),))),  # type: ignore[arg-type]
+            ([], ModelResponse(parts=(ToolCallPart(call=ToolCall(id=None, name="act", arguments={"n": [3]})),))),  # type: ignore[arg-type]
             ([], ModelResponse(parts=(ReasoningPart(text="Hm.", signature=None), TextPart(text="Done.")), usage=None)),  # type: ignore[arg-type]
         ]
     )
@@ -342,7 +346,8 @@ async def test_none_stands_for_what_may_be_left_out() -> None:
 
     store = InMemoryStore()
     events, result = await read(Agent(Sparing(None), tools=[act], store=store), store)
-    assert [event.result.content for event in events.of(ToolCompleted)] == ["acted on 1", "acted on 2"]
+    assert [event.result.content for event in events.of(ToolCompleted)][:2] == ["acted on 1", "acted on 2"]
+    assert len(events.of(ToolCompleted)) == 3
     assert result.output == "Done."
     assert result.messages[-1].parts[0].signature == ""
 
@@ -351,6 +356,16 @@ async def test_an_output_may_be_anything() -> None:
     store = InMemoryStore()
     _, result = await read(agent_with("on_answer", lambda _: Replace(output=THING), store), store)
     assert result.output is THING
+
+
+class Broken:
+    """An iterator that fails."""
+
+    def __iter__(self) -> Broken:
+        return self
+
+    def __next__(self) -> Any:
+        raise KeyError("a")
 
 
 ANSWERS: list[tuple[Any, str]] = [
@@ -366,6 +381,8 @@ ANSWERS: list[tuple[Any, str]] = [
         "parts.0.ToolCallPart.call.arguments.n",
     ),
     (ModelResponse(stop_reason="done"), "stop_reason"),  # type: ignore[arg-type]
+    (ModelResponse(stop_reason=["end"]), "stop_reason"),  # type: ignore[arg-type]
+    (ModelResponse(parts=Broken()), "reading it failed with KeyError"),  # type: ignore[arg-type]
     (ModelResponse(usage=5), "usage"),  # type: ignore[arg-type]
     (ModelResponse(usage=Usage(input_tokens="many")), "usage.input_tokens"),  # type: ignore[arg-type]
     (ModelResponse(extra=THING), "extra"),  # type: ignore[arg-type]
@@ -472,7 +489,7 @@ async def test_a_reply_that_json_cannot_express_is_invalid_and_the_question_stay
         async with agent.stream("Go", session="s") as run:
             async for event in run:
                 if event.type == "reply_requested":
-                    payloads: list[Any] = [{"a": THING}, {"a": 5}, {"a": (1, NUL)}]
+                    payloads: list[Any] = [{"a": THING}, {"a": 5}, {"a": [1, NUL]}]
                     receipts += [run.reply(event.question.id, payload) for payload in payloads]
     assert [receipt.status for receipt in receipts] == ["invalid", "invalid", "accepted"]
     assert "the reply must be something that JSON can express" in receipts[0].reasons[0]
@@ -490,6 +507,7 @@ async def test_a_reply_that_json_cannot_express_is_invalid_and_the_question_stay
         (Approval(approve=False, reason=None), "denied"),  # type: ignore[arg-type]
         ({"approve": False, "reason": NUL}, "denied"),
         (Approval(approve=False, reason=NUL), "denied"),
+        (Approval(approve="no"), "denied"),  # type: ignore[arg-type]
     ],
 )
 async def test_an_approval_is_taken_in_either_form_and_can_be_stored(reply: Any, outcome: str) -> None:
@@ -523,7 +541,8 @@ async def test_a_reply_that_a_plugin_made_and_nobody_can_take_is_the_plugins() -
                 replies: list[Any] = [{"approve": True}, {"approve": False}]
                 receipts += [run.reply(event.question.id, reply) for reply in replies]
     assert [receipt.status for receipt in receipts] == ["invalid", "accepted"]
-    assert "plugin 'meddling': on_reply made a reply that must be something that JSON can express" in str(receipts[0])
+    assert "that cannot be used: must be something that JSON can express" in receipts[0].reasons[0]
+    assert receipts[0].reasons[0].startswith("plugin 'meddling': on_reply (")
 
 
 async def test_an_error_of_a_validator_of_ones_own_comes_out_as_it_is() -> None:
@@ -572,3 +591,105 @@ async def test_a_compaction_keeps_what_was_there_and_checks_what_is_new() -> Non
     log = store.open_now("s").log
     assert [message.id for message in log] == ["new", *(message.id for message in last.messages[-2:])]
     assert log[-1] is last.messages[-1]
+
+
+@pytest.mark.parametrize("reply", [Approval(approve=True, arguments="n=1"), Approval(approve=False, reason=5)])  # type: ignore[arg-type]
+async def test_an_approval_that_is_none_is_invalid(reply: Any) -> None:
+    model = ScriptedModel(call("pay", n=1), "Done.")
+    agent: Agent[Any, str] = Agent(model, tools=[pay])
+    receipts = []
+    async with agent.stream("Go") as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                receipts += [run.reply(event.question.id, one) for one in (reply, {"approve": True})]
+    assert [receipt.status for receipt in receipts] == ["invalid", "accepted"]
+
+
+async def test_a_reply_of_python_values_is_validated_as_it_is() -> None:
+    class Login(BaseModel, strict=True):
+        password: SecretStr
+        since: date
+
+    given = {"password": SecretStr("whale"), "since": date(2026, 1, 2)}
+    taken: list[Login] = []
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        """Ask."""
+        taken.append(await ctx.ask("Who are you?", Login))
+        return "hello"
+
+    agent: Agent[Any, str] = Agent(ScriptedModel(call("ask"), "Done."), tools=[ask])
+    async with agent.stream("Go") as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                assert run.reply(event.question.id, given).status == "accepted"  # type: ignore[arg-type]
+    assert taken[0].password.get_secret_value() == "whale"
+
+
+async def test_a_result_of_a_hook_needs_no_id() -> None:
+    for hook in ("after_tool", "around_tool"):
+        store = InMemoryStore()
+        agent = agent_with(hook, lambda one: one.replace(call_id=None, content="redacted"), store)
+        events, _ = await read(agent, store)
+        result = events.of(ToolCompleted)[0].result
+        assert result.call_id.startswith("call_")
+        assert result.content == "redacted"
+
+
+async def test_of_settings_only_what_a_plugin_changed_is_its_own() -> None:
+    def change(request: Any) -> Any:
+        return request.replace(settings=request.settings.replace(temperature="0.5"), instructions=None, context=None)
+
+    seen: list[Any] = []
+
+    class Looking(Answering):
+        async def call(self, request: Any, emit: Any) -> Any:
+            seen.append(request)
+            return self.answer
+
+    store = InMemoryStore()
+    settings = ModelSettings(extra={"criteria": THING})  # type: ignore[dict-item]
+    model = Looking(ModelResponse(parts=(TextPart(text="Done."),)))
+    await read(Agent(model, plugins=[plugin("on_model_request", change)], model_settings=settings, store=store), store)
+    assert (seen[0].settings.temperature, seen[0].settings.extra) == (0.5, {"criteria": THING})
+    assert (seen[0].instructions, seen[0].context) == ("", ())
+
+
+async def test_numbers_become_the_numbers_that_were_declared() -> None:
+    answer = ModelResponse(parts=(TextPart(text="Done."),), usage=Usage(cost=Decimal("0.25"), input_tokens=5.0))  # type: ignore[arg-type]
+    store = InMemoryStore()
+    _, result = await read(Agent(Answering(answer), store=store), store)
+    assert (result.usage.cost, type(result.usage.cost), type(result.usage.input_tokens)) == (0.25, float, int)
+
+
+async def test_what_a_provider_wants_back_can_be_stored_too() -> None:
+    answer = ModelResponse(extra={"id": NUL})
+    delta = Delta(kind="reasoning", text="Hm.", extra={"details": [{"text": NUL}]})
+    store = InMemoryStore()
+    _, result = await read(Agent(Answering(answer, delta, Delta(text="Said.")), store=store), store)
+    assert result.messages[1].extra == {"id": "a\ufffdb\ufffd"}
+    assert result.messages[1].parts[0].extra == {"details": [{"text": "a\ufffdb\ufffd"}]}
+
+
+async def test_a_model_beside_the_conversation_is_named_as_well() -> None:
+    outcomes: list[str] = []
+
+    class Asking:
+        name = "asking"
+
+        @hookimpl
+        async def before_run(self, run: Any) -> None:
+            request = ModelRequest(messages=(UserMessage(id="m", parts=(TextPart(text="Hello"),)),))
+            for answer in (ModelResponse(parts=5), ModelResponse(usage=5)):  # type: ignore[arg-type]
+                with pytest.raises(ModelError) as caught:
+                    await run.call_model(request, model=Answering(answer))
+                outcomes.append(str(caught.value))
+            fine = await run.call_model(request, model=Answering(ModelResponse(usage=None), Delta(text="Hi.")))  # type: ignore[arg-type]
+            outcomes.append(fine.parts[0].text)
+
+    agent: Agent[Any, str] = Agent(ScriptedModel("Done."), plugins=[Asking()])
+    await agent.run("Go")
+    assert "model answering: call() returned a ModelResponse that cannot be used: parts" in outcomes[0]
+    assert "that cannot be used: usage" in outcomes[1]
+    assert outcomes[2] == "Hi."

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._backend import new_waiter
+from ._dispatch import HookError
 from ._plain import plain_json
 from ._questions import OpenQuestion, ReplyRejected, schema_of
 from ._tasks import Clock, current_clock
@@ -104,10 +105,12 @@ def _receive(core: Core, question: Question, payload: Any) -> Any:
             raise ReplyRejected(str(value.reason))
         if value is not None:
             try:
+                value = core.dispatcher.usable(implementation, value)
                 plain_json(value)
-            except TypeError as error:
-                core.dispatcher.count_error(implementation)
-                raise ReplyRejected(f"plugin {implementation.plugin!r}: on_reply made a reply that {error}") from None
+            except (HookError, TypeError) as error:
+                if isinstance(error, TypeError):
+                    error = core.dispatcher.unusable(implementation, value, error)
+                raise ReplyRejected(str(error)) from None
             if value != payload:
                 core.dispatcher.changed(implementation, payload, value, question.call)
             return value

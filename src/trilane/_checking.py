@@ -8,11 +8,11 @@ JSON) is made into that; the rest is a `ValueError` that says where.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from ._plain import clean_json
+from ._plain import clean_json, plain_json
 from ._records import Record, adapter
 from .config import ModelSettings
 from .messages import (
@@ -44,8 +44,10 @@ _STOP_REASONS = frozenset(get_args(StopReason))
 _DELTA_KINDS = ("text", "reasoning", "arguments")
 _PLAIN = (str, int, bool, float, type(None))
 _TEXT_OR_NONE = (str, type(None))
-#: Fields that hold any JSON: a None in them is a value.
+#: Fields that hold JSON of somebody else's, in which None is a value.
 _JSON = frozenset({"arguments", "data", "extra", "input", "output", "parameters", "schema"})
+#: Fields that name a call. One that has no name is given one, or that of the call it answers.
+_IDS = frozenset({"id", "call_id"})
 _DEEPEST = 8  # steps of a path that are shown
 
 
@@ -63,7 +65,10 @@ def checked(record: R, *, clean: bool = True) -> R:
 
     fields = {key: getattr(record, key) for key in record._record_fields}
     if any(isinstance(value, Iterator) for value in fields.values()):  # can be read once
-        fields = {key: tuple(value) if isinstance(value, Iterator) else value for key, value in fields.items()}
+        try:
+            fields = {key: tuple(value) if isinstance(value, Iterator) else value for key, value in fields.items()}
+        except Exception as error:
+            raise ValueError(f"reading it failed with {type(error).__name__}: {error}") from error
         record = type(record)(**fields)
     # What somebody's subclass adds is not kept anyway, and nothing that pydantic need know.
     cls = next(one for one in type(record).__mro__ if one.__module__.startswith("trilane."))
@@ -78,8 +83,21 @@ def checked(record: R, *, clean: bool = True) -> R:
             raise ValueError(_first_problem(error)) from None
     if clean and not _can_be_stored(kind, made):
         made = kind.validate_python(clean_json(kind.dump_python(made)))
-    is_same: bool = kind.dump_python(made) == kind.dump_python(record, warnings=False)
-    return record if is_same else made
+    return record if _same(kind.dump_python(made), kind.dump_python(record, warnings=False)) else made
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal and of the same types throughout."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(item, other[key]) for key, item in one.items())
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    is_equal: bool = one == other
+    return is_equal
 
 
 def _can_be_stored(kind: Any, record: Record) -> bool:
@@ -112,11 +130,13 @@ def _inside(schema: Any) -> Any:
 def _without_none(value: Any) -> Any:
     """A dumped record, with what is None left out: it gets its default."""
     if isinstance(value, dict):
-        return {
-            key: item if key in _JSON else _without_none(item)
-            for key, item in value.items()
-            if item is not None or key in _JSON
-        }
+        made = {}
+        for key, item in value.items():
+            if item is not None:
+                made[key] = item if key in _JSON else _without_none(item)
+            elif key in _IDS:
+                made[key] = ""
+        return made
     return [_without_none(item) for item in value] if isinstance(value, list) else value
 
 
@@ -128,20 +148,19 @@ def _first_problem(error: ValidationError) -> str:
     return f"{'.'.join(shown)}: {problem['msg']}"
 
 
-def checked_messages(messages: Iterable[Any], known: Iterable[Any] = ()) -> tuple[Message, ...]:
-    """Messages for a history; those that are among the `known` ones are the run's own.
+def checked_messages(messages: Iterable[Any], known: Set[int] = frozenset()) -> tuple[Message, ...]:
+    """Messages for a history; those whose `id()` is among the `known` ones are the run's own.
 
     Raises:
         TypeError: one is no message.
         ValueError: something in one is not what it must be; the text says where.
     """
-    ids = {id(message) for message in known}
     made: list[Message] = []
     for number, message in enumerate(messages):
         if not isinstance(message, _MESSAGES):
             raise TypeError(f"{number}: {type(message).__name__}, not a message")
         try:
-            made.append(message if id(message) in ids else checked(message))
+            made.append(message if id(message) in known else checked(message))
         except ValueError as error:
             raise ValueError(f"{number}.{error}") from None
     return tuple(made)
@@ -154,12 +173,22 @@ def checked_request(request: ModelRequest, before: ModelRequest) -> ModelRequest
         TypeError: an attribute is of another type; the text says which.
         ValueError: something in one is not what it must be; the text says where.
     """
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {name: () for name in ("tools", "context") if getattr(request, name) is None}
+    if request.instructions is None:
+        changes["instructions"] = ""
+    if changes:
+        request = request.replace(**changes)
     _check_types(request)
     try:
+        name = "instructions"
+        if request.instructions is not before.instructions:
+            changes[name] = clean_text(request.instructions)
         name = "settings"
         if request.settings is not before.settings:
-            changes[name] = checked(request.settings)
+            changes[name] = _settings(request.settings, before.settings)
+        name = "output_schema"
+        if request.output_schema is not before.output_schema:
+            changes[name] = plain_json(request.output_schema)
         name = "tools"
         if request.tools is not before.tools:
             known = {id(tool) for tool in before.tools}
@@ -167,7 +196,7 @@ def checked_request(request: ModelRequest, before: ModelRequest) -> ModelRequest
             changes[name] = tuple(tools)
         name = "messages"
         if request._log is not before._log:
-            messages = checked_messages(request.messages, before.messages)
+            messages = checked_messages(request.messages, {id(message) for message in before.messages})
             if any(one is not other for one, other in zip(messages, request.messages, strict=True)):
                 changes[name] = messages
         name = "context"
@@ -176,6 +205,17 @@ def checked_request(request: ModelRequest, before: ModelRequest) -> ModelRequest
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name}.{error}") from None
     return request.replace(**changes) if changes else request
+
+
+def _settings(settings: ModelSettings, before: ModelSettings) -> ModelSettings:
+    """Only what was changed of them, and without `extra`, which is between the application and the provider."""
+    changed = {}
+    for name in settings._record_fields:
+        value = getattr(settings, name)
+        if name != "extra" and value is not getattr(before, name):
+            changed[name] = value
+    made = checked(ModelSettings(**changed))
+    return settings.replace(**{name: getattr(made, name) for name in changed})
 
 
 def _check_types(request: ModelRequest) -> None:
@@ -213,7 +253,8 @@ def checked_answer(response: ModelResponse) -> ModelResponse:
     """
     usage = response.usage
     if (
-        response.stop_reason in _STOP_REASONS
+        type(response.stop_reason) is str
+        and response.stop_reason in _STOP_REASONS
         and response.extra is None
         and type(response.model) in _TEXT_OR_NONE
         and type(usage) is Usage
@@ -223,7 +264,7 @@ def checked_answer(response: ModelResponse) -> ModelResponse:
         and (response.parts is None or _are_simple(response.parts))
     ):
         return response
-    return checked(response, clean=False)  # texts are cleaned with those that were streamed
+    return checked(response)
 
 
 def _are_simple(parts: Any) -> bool:
@@ -256,12 +297,15 @@ def checked_delta(delta: Delta) -> Delta:
         ValueError: something in it is not what it must be; the text says where.
     """
     if (
-        type(delta.extra) in _PLAIN
+        delta.extra is None
         and type(delta.text) is str
         and type(delta.call_id) in _TEXT_OR_NONE
         and type(delta.name) in _TEXT_OR_NONE
         and (delta.index is None or type(delta.index) is int)
+        and type(delta.kind) is str
         and delta.kind in _DELTA_KINDS
     ):
         return delta
-    return checked(delta, clean=False)
+    made = checked(delta, clean=False)
+    extra = clean_json(made.extra)
+    return made if extra == made.extra else made.replace(extra=extra)

@@ -458,8 +458,9 @@ async def _ask_to_compact(core: Core) -> tuple[bool, str]:
         return False, "nothing to compact"
     if not isinstance(value, CompactedHistory):
         return False, f"not used: on_compact returned {type(value).__name__}, not a CompactedHistory"
+    known = {id(message) for message in core.view.log}
     try:
-        value = value.replace(messages=checked_messages(value.messages, core.view.log), reason=clean_text(value.reason))
+        value = value.replace(messages=checked_messages(value.messages, known), reason=clean_text(value.reason))
     except (AttributeError, TypeError, ValueError) as error:
         return False, f"not used: {error}"
     problems = _cannot_replace(value)

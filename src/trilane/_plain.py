@@ -9,7 +9,7 @@ from .messages import clean_text
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-__all__ = ["clean_json", "plain_json"]
+__all__ = ["clean_json", "is_json", "plain_json"]
 
 
 def clean_json(value: Any) -> Any:
@@ -23,6 +23,15 @@ def clean_json(value: Any) -> Any:
     return value
 
 
+def is_json(value: Any) -> bool:
+    """True if it consists of nothing but what a JSON parser makes."""
+    if type(value) is dict:
+        return all(type(key) is str and is_json(item) for key, item in value.items())
+    if type(value) is list:
+        return all(map(is_json, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
 def plain_json(value: Any) -> JsonValue:
     """A value as JSON, made of what pydantic can write as JSON.
 
@@ -33,10 +42,10 @@ def plain_json(value: Any) -> JsonValue:
         return value
     if isinstance(value, str):
         return clean_text(value)
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
+    from pydantic_core import to_jsonable_python
 
     try:
         plain: JsonValue = clean_json(to_jsonable_python(value))
-    except (PydanticSerializationError, ValueError, RecursionError) as error:
+    except Exception as error:  # also whatever a property or a serialiser of somebody raises
         raise TypeError(f"must be something that JSON can express: {error}") from None
     return plain

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ._plain import plain_json
+from ._checking import checked
+from ._plain import is_json, plain_json
 from .errors import ConfigError
 from .events import Question, Receipt
+from .messages import Approval
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -133,13 +135,15 @@ class QuestionDesk:
             if entry.status != "open":
                 return Receipt(status="duplicate" if entry.status == "accepted" else "expired")
             try:
-                payload = entry.receive(entry.asker, entry.question, payload)
                 try:
+                    if isinstance(payload, Approval):
+                        payload = checked(payload)
+                    payload = entry.receive(entry.asker, entry.question, payload)
                     plain = plain_json(payload)
-                except TypeError as error:
+                except (TypeError, ValueError) as error:
                     raise ReplyRejected(f"the reply {error}") from None
-                # Records are taken as they are; of plain values, what is stored is what counts.
-                value = entry.validate(plain if isinstance(payload, (dict, list, str)) else payload)
+                # What JSON says is taken as it is stored, with its texts cleaned; what only Python says, as it is.
+                value = entry.validate(plain if is_json(payload) else payload)
             except ReplyRejected as rejected:
                 return Receipt(status="invalid", reasons=rejected.reasons)
             entry.value, entry.payload = value, plain

@@ -95,12 +95,13 @@ class History(MutableSequence[Message]):
     no message, and what in one is wrong.
     """
 
-    __slots__ = ("_core", "edited", "log")
+    __slots__ = ("_core", "_known", "edited", "log")
 
     def __init__(self, core: _RunCore, log: list[Message]) -> None:
         self._core = core
         self.log = log
         self.edited = False
+        self._known: set[int] = set()  # ids of the messages that were there before, which need no check
 
     def _writable(self) -> list[Message]:
         if self._core.state.phase is not AgentPhase.LOADING_CONTEXT:
@@ -110,6 +111,7 @@ class History(MutableSequence[Message]):
             )
         if not self.edited:
             self.edited = True
+            self._known = {id(message) for message in self.log}  # they stay: the log of the session has them
             self.log = list(self.log)
         return self.log
 
@@ -125,10 +127,11 @@ class History(MutableSequence[Message]):
     @overload
     def __setitem__(self, index: slice, value: Iterable[Message]) -> None: ...
     def __setitem__(self, index: int | slice, value: Message | Iterable[Message]) -> None:
-        if not isinstance(index, slice):
-            self._writable()[index] = checked_messages([value], self.log)[0]
-            return
-        self._writable()[index] = checked_messages(cast("Iterable[Message]", value), self.log)
+        log = self._writable()
+        if isinstance(index, slice):
+            log[index] = checked_messages(cast("Iterable[Message]", value), self._known)
+        else:
+            log[index] = checked_messages([value], self._known)[0]
 
     def __delitem__(self, index: int | slice) -> None:
         del self._writable()[index]
@@ -146,7 +149,8 @@ class History(MutableSequence[Message]):
             TypeError: it is no message.
             ValueError: something in it is not what it must be.
         """
-        self._writable().insert(index, checked_messages([value])[0])
+        log = self._writable()
+        log.insert(index, checked_messages([value], self._known)[0])
 
     def __repr__(self) -> str:
         return f"History({len(self.log)} messages)"
