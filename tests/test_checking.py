@@ -8,11 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, SecretStr, field_validator
+from pydantic import BaseModel
 
 from trilane import (
     Agent,
-    Approval,
     Ask,
     CompactedHistory,
     Delta,
@@ -21,7 +20,6 @@ from trilane import (
     ModelRequest,
     ModelResponse,
     ModelSettings,
-    Reject,
     Replace,
     RetryModel,
     Rewrite,
@@ -29,7 +27,6 @@ from trilane import (
     TextPart,
     ToolCall,
     ToolCallPart,
-    ToolContext,
     ToolResult,
     Usage,
     UseResult,
@@ -53,12 +50,6 @@ NUL = "a\x00b\ud83d"
 async def act(n: int) -> str:
     """Act."""
     return f"acted on {n}"
-
-
-@tool(approval=True)
-async def pay(n: int) -> str:
-    """Pay."""
-    return f"paid {n}"
 
 
 def plugin(hook: str, change: Callable[[Any], Any]) -> Any:
@@ -466,107 +457,6 @@ async def test_a_result_of_a_tool_with_an_outcome_that_there_is_not_is_an_error(
     assert "its outcome is 'fine', which is none of ok, error, denied" in str(result.content)
 
 
-async def test_a_reply_that_json_cannot_express_is_invalid_and_the_question_stays_open() -> None:
-    answers: list[str] = []
-
-    @tool
-    async def ask(ctx: ToolContext) -> str:
-        """Ask."""
-        answers.append(str(await ctx.ask("Well?", dict)))
-        return ""
-
-    class Rejecting:
-        name = "rejecting"
-
-        @hookimpl
-        def on_reply(self, payload: Any) -> Any:
-            return Reject(reason=5) if payload == {"a": 5} else None  # type: ignore[arg-type]
-
-    store = InMemoryStore()
-    receipts = []
-    agent: Agent[Any, str] = Agent(ScriptedModel(call("ask"), "Done."), tools=[ask], plugins=[Rejecting()], store=store)
-    async with no_leaks():
-        async with agent.stream("Go", session="s") as run:
-            async for event in run:
-                if event.type == "reply_requested":
-                    payloads: list[Any] = [{"a": THING}, {"a": 5}, {"a": [1, NUL]}]
-                    receipts += [run.reply(event.question.id, payload) for payload in payloads]
-    assert [receipt.status for receipt in receipts] == ["invalid", "invalid", "accepted"]
-    assert "the reply must be something that JSON can express" in receipts[0].reasons[0]
-    assert receipts[1].reasons == ("5",)
-    assert answers == ["{'a': [1, 'a\ufffdb\ufffd']}"], "the tool that ran and one that is resumed see the same"
-    closed = [record for record in (await store.load("s")).records if record.kind == "question_closed"]
-    assert [record.payload for record in closed] == [{"a": [1, "a\ufffdb\ufffd"]}]
-
-
-@pytest.mark.parametrize(
-    ("reply", "outcome"),
-    [
-        (Approval(approve=True, arguments={"n": (1,)}), "error"),  # type: ignore[dict-item]
-        (Approval(approve=True, arguments={"n": 2}), "ok"),
-        (Approval(approve=False, reason=None), "denied"),  # type: ignore[arg-type]
-        ({"approve": False, "reason": NUL}, "denied"),
-        (Approval(approve=False, reason=NUL), "denied"),
-        (Approval(approve="no"), "denied"),  # type: ignore[arg-type]
-    ],
-)
-async def test_an_approval_is_taken_in_either_form_and_can_be_stored(reply: Any, outcome: str) -> None:
-    store = InMemoryStore()
-    agent: Agent[Any, str] = Agent(ScriptedModel(call("pay", n=1), "Done."), tools=[pay], store=store)
-    async with agent.stream("Go", session="s") as run:
-        async for event in run:
-            if event.type == "reply_requested":
-                assert run.reply(event.question.id, reply).status == "accepted"
-    results = run.result.messages[2]
-    assert results.kind == "tool"
-    assert results.results[0].outcome == outcome
-    for record in (await store.load("s")).records:
-        assert record_from_json(record.to_json()).kind == record.kind
-
-
-async def test_a_reply_that_a_plugin_made_and_nobody_can_take_is_the_plugins() -> None:
-    class Meddling:
-        name = "meddling"
-
-        @hookimpl
-        def on_reply(self, payload: Any) -> Any:
-            return {"approve": True, "at": THING} if payload == {"approve": True} else None
-
-    receipts = []
-    model = ScriptedModel(call("pay", n=1), "Done.")
-    agent: Agent[Any, str] = Agent(model, tools=[pay], plugins=[Meddling()])
-    async with agent.stream("Go") as run:
-        async for event in run:
-            if event.type == "reply_requested":
-                replies: list[Any] = [{"approve": True}, {"approve": False}]
-                receipts += [run.reply(event.question.id, reply) for reply in replies]
-    assert [receipt.status for receipt in receipts] == ["invalid", "accepted"]
-    assert "that cannot be used: must be something that JSON can express" in receipts[0].reasons[0]
-    assert receipts[0].reasons[0].startswith("plugin 'meddling': on_reply (")
-
-
-async def test_an_error_of_a_validator_of_ones_own_comes_out_as_it_is() -> None:
-    class Choice(BaseModel):
-        n: int
-
-        @field_validator("n")
-        @classmethod
-        def broken(cls, n: int) -> int:
-            return n + "x"  # type: ignore[operator, no-any-return]
-
-    @tool
-    async def ask(ctx: ToolContext) -> str:
-        """Ask."""
-        return str(await ctx.ask("Which?", Choice, timeout=0.01))
-
-    agent: Agent[Any, str] = Agent(ScriptedModel(call("ask"), "Done."), tools=[ask])
-    async with agent.stream("Go") as run:
-        async for event in run:
-            if event.type == "reply_requested":
-                with pytest.raises(TypeError, match="unsupported operand"):
-                    run.reply(event.question.id, {"n": 1})
-
-
 async def test_a_compaction_keeps_what_was_there_and_checks_what_is_new() -> None:
     made: list[Any] = [UserMessage(id="new", parts=(5,))]  # type: ignore[arg-type]
 
@@ -591,40 +481,6 @@ async def test_a_compaction_keeps_what_was_there_and_checks_what_is_new() -> Non
     log = store.open_now("s").log
     assert [message.id for message in log] == ["new", *(message.id for message in last.messages[-2:])]
     assert log[-1] is last.messages[-1]
-
-
-@pytest.mark.parametrize("reply", [Approval(approve=True, arguments="n=1"), Approval(approve=False, reason=5)])  # type: ignore[arg-type]
-async def test_an_approval_that_is_none_is_invalid(reply: Any) -> None:
-    model = ScriptedModel(call("pay", n=1), "Done.")
-    agent: Agent[Any, str] = Agent(model, tools=[pay])
-    receipts = []
-    async with agent.stream("Go") as run:
-        async for event in run:
-            if event.type == "reply_requested":
-                receipts += [run.reply(event.question.id, one) for one in (reply, {"approve": True})]
-    assert [receipt.status for receipt in receipts] == ["invalid", "accepted"]
-
-
-async def test_a_reply_of_python_values_is_validated_as_it_is() -> None:
-    class Login(BaseModel, strict=True):
-        password: SecretStr
-        since: date
-
-    given = {"password": SecretStr("whale"), "since": date(2026, 1, 2)}
-    taken: list[Login] = []
-
-    @tool
-    async def ask(ctx: ToolContext) -> str:
-        """Ask."""
-        taken.append(await ctx.ask("Who are you?", Login))
-        return "hello"
-
-    agent: Agent[Any, str] = Agent(ScriptedModel(call("ask"), "Done."), tools=[ask])
-    async with agent.stream("Go") as run:
-        async for event in run:
-            if event.type == "reply_requested":
-                assert run.reply(event.question.id, given).status == "accepted"  # type: ignore[arg-type]
-    assert taken[0].password.get_secret_value() == "whale"
 
 
 async def test_a_result_of_a_hook_needs_no_id() -> None:
