@@ -226,7 +226,13 @@ Serve = Callable[..., AbstractAsyncContextManager[Server]]
 
 
 @pytest.fixture
-def serve() -> Serve:
+def sockets() -> str:
+    """Whose WebSockets are served: "" for those of `trilane_web.sockets`, else a name that uvicorn knows."""
+    return ""
+
+
+@pytest.fixture
+def serve(sockets: str) -> Serve:
     """`async with serve(agent, settings=..., token=...) as server`: served on a free port, drained at the end."""
 
     @asynccontextmanager
@@ -236,6 +242,8 @@ def serve() -> Serve:
         listener = listen("127.0.0.1", 0, protected=True, send_seconds=settings.limits.send_seconds)
         port = listener.getsockname()[1]
         server = make_server(web)
+        if sockets:
+            server.config.ws = sockets  # type: ignore[assignment]
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield Server(web, port)

@@ -17,6 +17,13 @@ pytestmark = pytest.mark.anyio
 Serve = Callable[..., Any]
 
 
+@pytest.fixture(params=["", "websockets-sansio"], ids=["ours", "uvicorn"])
+def sockets(request: pytest.FixtureRequest) -> str:
+    """What the server offers beyond ASGI changes what it costs, and nothing else."""
+    name: str = request.param
+    return name
+
+
 def _endless(produced: list[int], total: int, size: int = 1) -> FunctionModel:
     async def speak(request: Any, emit: Any) -> ModelResponse:
         for number in range(total):

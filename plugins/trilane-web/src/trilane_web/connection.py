@@ -10,80 +10,28 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable
+from functools import partial
 from typing import assert_never
 
 from pydantic import JsonValue
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from . import protocol as p
+from .direct import direct_socket
 from .host import Host, Refused
 from .live import LiveRun
 from .principals import Gatekeeper, Principal
+from .subscription import Subscription
 
-__all__ = ["Connection", "Subscription"]
+__all__ = ["Connection"]
 
 _logger = logging.getLogger("trilane.web")
 
 GOING_AWAY, UNSUPPORTED, POLICY, TOO_BIG, FAILED = 1001, 1003, 1008, 1009, 1011
 FLUSH_SECONDS = 1.0
 BURST_SECONDS = 0.002  # events that follow each other faster than this travel together
+ACKNOWLEDGEMENT = 512  # characters that one has at most, if it is an ordinary one
 TURN_MESSAGES = 16  # so many are read before others get a turn
-
-
-class Subscription:
-    """How far the events of one run were sent on one connection, or event stream.
-
-    Attributes:
-        live: The run.
-        sent: The last event that was sent.
-        acknowledgeable: The last one that was ever sent here: who asks for events again may have the others already.
-    """
-
-    __slots__ = ("acknowledgeable", "live", "sent")
-
-    def __init__(self, live: LiveRun, sent: int) -> None:
-        self.live = live
-        self.sent = self.acknowledgeable = sent
-
-    @classmethod
-    def after(cls, live: LiveRun, after: JsonValue) -> tuple[Subscription, p.Gap | None]:
-        """From `after` on, with the gap to be told if that is not possible."""
-        first, last = live.journal.first, live.journal.last
-        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
-            return cls(live, first - 1), cls._gap(live, str(after)[:100], "unreadable")
-        if after > last:
-            return cls(live, first - 1), cls._gap(live, after, "future")
-        if after + 1 < first:
-            return cls(live, first - 1), cls._gap(live, after, "discarded")
-        return cls(live, after), None
-
-    @staticmethod
-    def _gap(live: LiveRun, after: JsonValue, reason: str) -> p.Gap:
-        return p.Gap.model_validate(
-            {
-                "session": live.session,
-                "run": live.run_id,
-                "after": after,
-                "first": live.journal.first,
-                "reason": reason,
-            }
-        )
-
-    def fell_behind(self) -> p.Gap | None:
-        """The gap, if what comes next was discarded before it could be sent; then it goes on after that."""
-        if self.sent + 1 >= self.live.journal.first:
-            return None
-        gap = self._gap(self.live, self.sent, "discarded")
-        self.sent = self.live.journal.first - 1
-        return gap
-
-    def take(self, max_bytes: int) -> list[tuple[int, str]]:
-        """What comes next; it counts as sent."""
-        batch = self.live.journal.after(self.sent, max_bytes)
-        if batch:
-            self.sent = batch[-1][0]
-            self.acknowledgeable = max(self.acknowledgeable, self.sent)
-        return batch
 
 
 class Connection:
@@ -119,6 +67,8 @@ class Connection:
         self._pinged = False
         self._jobs: set[asyncio.Task[None]] = set()
         self._sender: asyncio.Task[None] | None = None
+        self._sender_waits = False
+        self._direct = direct_socket(websocket.scope)
         self._flushing: asyncio.TimerHandle | None = None
 
     @property
@@ -134,15 +84,19 @@ class Connection:
         await self._websocket.accept(subprotocol=p.SUBPROTOCOL if p.SUBPROTOCOL in offered else None)
         self._sender = asyncio.create_task(self._send())
         reader = asyncio.create_task(self._read())
+        if self._direct is not None:
+            self._direct.take_at_once = self._take_at_once
         try:
             await asyncio.wait((self._sender, reader), return_when=asyncio.FIRST_COMPLETED)
             if self._closing is not None:  # what was answered before still goes out; see `end`
                 await asyncio.wait((self._sender,))
         finally:
+            if self._direct is not None:
+                self._direct.take_at_once = None
             if self._flushing is not None:
                 self._flushing.cancel()
             for subscription in self._watched.values():
-                self._leave(subscription.live)
+                self._leave(subscription)
             self._watched.clear()
             tasks = (self._sender, reader, *self._jobs)
             for task in tasks:
@@ -207,9 +161,7 @@ class Connection:
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
                 return
-            now = asyncio.get_running_loop().time()
-            self._heard = now
-            self._pinged = False
+            now = self._hear()
             text = message.get("text")
             if text is None:
                 self.end(UNSUPPORTED, "binary messages are not part of the protocol")
@@ -220,6 +172,26 @@ class Connection:
                 taken += 1
                 if taken % TURN_MESSAGES == 0:
                     await asyncio.sleep(0)  # many messages at once must not keep the others waiting
+
+    def _hear(self) -> float:
+        self._heard = now = asyncio.get_running_loop().time()
+        self._pinged = False
+        return now
+
+    def _take_at_once(self, text: str) -> bool:
+        """Carry out an acknowledgement where it is read; False for all else, which `_read` gets."""
+        if '"ack"' not in text or len(text) > ACKNOWLEDGEMENT or self._client == "" or self._closing is not None:
+            return False
+        try:
+            message = p.parse_up(text)
+        except p.BadMessage:
+            return False
+        if not isinstance(message, p.Acknowledge):
+            return False
+        now = self._hear()
+        if not self._acknowledge(message):
+            self._pay(now)
+        return True
 
     async def _take(self, text: str, now: float) -> None:
         try:
@@ -297,7 +269,7 @@ class Connection:
             case p.Unwatch():
                 subscription = self._watched.pop(message.run, None)
                 if subscription is not None:
-                    self._leave(subscription.live)
+                    self._leave(subscription)
                 self._answer(p.Confirmed(re=message.id))
             case p.ReplyGiven():
                 receipt = host.reply(principal, message.session, message.question, message.payload)
@@ -413,9 +385,10 @@ class Connection:
         before = self._watched.get(live.run_id)
         if before is not None:
             subscription.acknowledgeable = max(before.acknowledgeable, subscription.sent)
+            self._unwatch(before)
         self._watched[live.run_id] = subscription
-        live.journal.unwatch(self._wake.set)
-        live.journal.watch(self._wake.set)
+        subscription.wake = partial(self._news, subscription)
+        live.journal.watch(subscription.wake)
         driver = live.attach(self)
         if driver and subscription.sent:
             live.acknowledge(subscription.sent, self)
@@ -447,11 +420,15 @@ class Connection:
         for run_id, subscription in list(self._watched.items()):
             if subscription.live.ended and subscription.sent >= subscription.live.journal.last:
                 del self._watched[run_id]
-                self._leave(subscription.live)
+                self._leave(subscription)
 
-    def _leave(self, live: LiveRun) -> None:
-        live.journal.unwatch(self._wake.set)
-        live.detach(self)
+    def _leave(self, subscription: Subscription) -> None:
+        self._unwatch(subscription)
+        subscription.live.detach(self)
+
+    def _unwatch(self, subscription: Subscription) -> None:
+        if subscription.wake is not None:
+            subscription.live.journal.unwatch(subscription.wake)
 
     def see(self, live: LiveRun, name: str, data: JsonValue) -> None:
         """Pass on a notification of a run that is watched, unless the client is slow."""
@@ -471,7 +448,9 @@ class Connection:
     async def _send(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            self._sender_waits = True
             await self._wake.wait()
+            self._sender_waits = False
             self._wake.clear()
             self._urgent.clear()
             sent = True
@@ -495,6 +474,32 @@ class Connection:
                 except TimeoutError:
                     pass
 
+    def _news(self, subscription: Subscription) -> None:
+        """A watched run has a new event, or has ended."""
+        if not (self._sender_waits and self._sent_at_once(subscription)):
+            self._wake.set()
+
+    def _sent_at_once(self, subscription: Subscription) -> bool:
+        """Send the new event without the sender; False if it had better do that."""
+        direct = self._direct
+        if direct is None or self._frame_seconds or self._wake.is_set() or self._closing is not None:
+            return False
+        text = subscription.only_news()
+        if text is None:
+            return False
+        now = asyncio.get_running_loop().time()
+        live = subscription.live
+        if now - self._frame_sent < BURST_SECONDS and live.gate.may_pass(live.journal.last):
+            return False  # it is not waited for, and others may follow that can travel with it
+        try:
+            if not direct.send_at_once(_frame(live, text)):
+                return False
+        except Exception:
+            return False  # whatever is wrong with this client, the run and those who watch it have no part in it
+        subscription.took()
+        self._frame_sent = now
+        return True
+
     def _awaited(self) -> bool:
         """A run waits for the client: its next event comes after an acknowledgement, and no other comes with it."""
         return any(one.live.gate.waiting_since is not None for one in self._watched.values())
@@ -508,9 +513,7 @@ class Connection:
                 await self._send_text(gap.model_dump_json())
             batch = subscription.take(self._limits.frame_bytes)
             if batch:
-                events = ",".join(text for _, text in batch)
-                run = subscription.live.run_id
-                await self._send_text(f'{{"re":"","type":"events","run":"{run}","events":[{events}]}}')
+                await self._send_text(_frame(subscription.live, ",".join(text for _, text in batch)))
                 any_sent = True
         return any_sent
 
@@ -518,6 +521,10 @@ class Connection:
         self._sending = asyncio.get_running_loop().time()
         await self._websocket.send_text(text)
         self._sending = None
+
+
+def _frame(live: LiveRun, events: str) -> str:
+    return f'{{"re":"","type":"events","run":"{live.run_id}","events":[{events}]}}'
 
 
 def _is_disconnect(error: Exception) -> bool:

@@ -43,7 +43,7 @@ class Gate:
         self._bytes = 0
         self._shut = False
         self._released = False
-        self._open = False
+        self._holds = policy != "detached"  # follows the policy, and that asks for acknowledgements
         self._waiter: asyncio.Future[None] | None = None
 
     # ---- what moves it -----------------------------------------------------------------------------------------------
@@ -72,17 +72,19 @@ class Gate:
 
     def open(self) -> None:
         """Let everything pass until `reopen`: the client is away and the run is to go on."""
-        self._open = True
+        self._holds = False
         self._wake()
 
     def reopen(self) -> None:
         """Follow the policy again."""
-        self._shut = self._open = False
+        self._shut = False
+        self._holds = self.policy != "detached" and not self._released
         self._wake()
 
     def release(self) -> None:
         """Let everything pass from now on: the run is being stopped."""
         self._released = True
+        self._holds = False
         self._unacknowledged.clear()
         self._bytes = 0
         self._wake()
@@ -93,10 +95,6 @@ class Gate:
     def needed_from(self) -> int:
         """Events from this one on must be kept for the client; beyond the last one if it need not wait for any."""
         return self.acknowledged + 1 if self._holds and self._unacknowledged else 1 << 62
-
-    @property
-    def _holds(self) -> bool:
-        return self.policy != "detached" and not self._open and not self._released
 
     def may_pass(self, seq: int) -> bool:
         """True if the run may go on past event `seq` now."""
@@ -122,9 +120,11 @@ class Gate:
         loop = asyncio.get_running_loop()
         self.waiting_since = loop.time()
         try:
-            while not self.may_pass(seq):
+            while True:
                 self._waiter = loop.create_future()
                 await self._waiter
+                if self.may_pass(seq):
+                    return
         finally:
             self._waiter = None
             self.waiting_since = None

@@ -21,12 +21,12 @@ from trilane.sessions import CanDelete, CanRename, fork_session
 
 from . import bodies
 from . import protocol as p
-from .connection import Subscription
 from .history import list_sessions, read_session
 from .host import Host, Refused
 from .live import LiveRun
 from .openapi import openapi_document
 from .principals import Gatekeeper, Principal
+from .subscription import Subscription
 
 __all__ = ["HttpApi"]
 

@@ -41,6 +41,11 @@ class Journal:
         """Bytes of text that are kept."""
         return self._bytes
 
+    @property
+    def newest(self) -> str | None:
+        """The event that came last, if it is kept."""
+        return self._entries[-1][1] if self._entries else None
+
     def append(self, seq: int, text: str, *, needed_from: int) -> None:
         """Add an event and tell everybody; drop the oldest that are not needed if there are too many.
 

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.transports import BaseTransport
+from collections.abc import Callable
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 from websockets.frames import Frame
+from websockets.http11 import Request
 
 from .application import WebApp
+from .direct import DIRECT
 from .settings import WebLimits
 
 __all__ = ["BoundedHttp", "BoundedWebSocket"]
 
 READ_AHEAD = 16  # messages that may wait before no more is read from a client
+AT_ONCE = 16  # messages that are taken where they are read, before others get a turn
 READ_BYTES = 16 * 1024  # read at once, so that thousands of tiny frames do not keep the others waiting
 EMPTY_FRAMES = 1000  # pings, pongs and fragments between two messages
 SPARE_SOCKETS = 100  # beyond the connections that are allowed, so that these can still be refused with a reason
@@ -27,9 +32,18 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     """Counts the frames that never make a message, and answers no pings of a client that reads nothing.
 
     It does not stop and start reading around every single message, as uvicorn's does: that costs as much as a message.
+    It offers itself as a `DirectSocket`.
     """
 
     _empty_frames = 0
+    _at_once = AT_ONCE
+    take_at_once: Callable[[str], bool] | None = None
+
+    def handle_connect(self, event: Request) -> None:
+        """The handshake is read, and the application starts at the next turn of the loop."""
+        super().handle_connect(event)
+        if not self.close_sent:
+            self.scope["extensions"][DIRECT] = {"socket": self}
 
     def connection_made(self, transport: BaseTransport) -> None:
         """The handshake begins."""
@@ -39,10 +53,44 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Frames, or parts of them, have come."""
+        self._at_once = AT_ONCE
         self.read_paused = True  # so that the first message does not pause it; undone when the last one was taken
         super().data_received(data)
         if self.queue.qsize() > READ_AHEAD and not self.close_sent:
             self.transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        super().connection_lost(exc)
+        scope = getattr(self, "scope", None)
+        if scope is not None:
+            scope["extensions"].pop(DIRECT, None)  # else they would hold each other until the collector comes
+
+    def handle_text(self, event: Frame) -> None:
+        """A text, or the first part of one."""
+        take = self.take_at_once
+        if take is not None and event.fin and self._at_once > 0 and self.queue.empty() and not self.close_sent:
+            try:
+                text = bytes(event.data).decode()
+            except UnicodeDecodeError:
+                pass  # below that is refused
+            else:
+                if take(text):
+                    self._at_once -= 1
+                    self._empty_frames = 0
+                    return
+        super().handle_text(event)
+
+    def send_at_once(self, text: str) -> bool:
+        """Send a text if that needs no waiting; False if it does, or cannot be."""
+        if not (self.writable.is_set() and self.handshake_complete) or self.disconnected or self.close_sent:
+            return False
+        try:
+            self.conn.send_text(text.encode())
+        except InvalidState:
+            return False
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        return True
 
     def send_receive_event_to_app(self) -> None:
         """A message is whole."""
