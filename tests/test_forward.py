@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import anyio
@@ -276,3 +277,40 @@ async def test_forward_of_a_cancelled_caller() -> None:
                 await run.forward(sink)
     assert run.result.status == "cancelled"
     assert isinstance(run.result.error, RunCancelledError)
+
+
+async def _turns(agent: Agent[None, str], *, busy: bool) -> tuple[int, int]:
+    """Turns of the event loop that a forwarded run takes, and events; `busy`: another task always wants to run."""
+    loop: Any = asyncio.get_running_loop()
+    turn, turns, others = loop._run_once, 0, 0
+
+    def counted() -> None:
+        nonlocal turns
+        turns += 1
+        turn()
+
+    async def work_on() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    connection = Connection()
+    other = asyncio.create_task(work_on()) if busy else None
+    async with agent.stream("go") as run:
+        loop._run_once = counted
+        await run.forward(DirectSink(connection.write, capacity=1))
+        del loop._run_once
+    if other is not None:
+        other.cancel()
+        assert others >= turns - 2  # it had its share
+    return turns, len(connection.written)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_events_are_forwarded_within_the_step_that_made_them_unless_others_are_ready() -> None:
+    turns, events = await _turns(agent(Step("x " * 200)), busy=False)
+    assert events > 200
+    assert turns < events / 4
+    turns, events = await _turns(agent(Step("x " * 200)), busy=True)
+    assert turns > events / 2

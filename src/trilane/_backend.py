@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 from weakref import ref
 
 __all__ = [
+    "OTHERS_WAIT",
     "EventLoop",
     "Waiter",
     "checkpoint_if_cancelled",
@@ -113,7 +114,7 @@ class Waiter(Protocol):
 
 
 #: What it costs of the credit to keep others waiting who are ready.
-_OTHERS_WAIT = 8
+OTHERS_WAIT = 8
 
 
 class _AsyncioWaiter:
@@ -142,7 +143,7 @@ class _AsyncioWaiter:
         if future.done():
             return credit
         loop, others = self._loop, self._ready
-        credit -= 1 if not others and others is not None else _OTHERS_WAIT
+        credit -= 1 if not others and others is not None else OTHERS_WAIT
         me = _current_task(loop)
         callbacks = future._callbacks
         if (

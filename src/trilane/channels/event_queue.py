@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from trilane._backend import Waiter, checkpoint_if_cancelled, new_waiter
+from trilane._backend import OTHERS_WAIT, Waiter, checkpoint_if_cancelled, new_waiter
 from trilane.errors import AgentProtocolError
 
 if TYPE_CHECKING:
@@ -229,8 +229,11 @@ class AgentEventQueue(Generic[T]):
         self._wake_putter()
 
     def let_others_run(self) -> None:
-        """From now on the event loop turns after every event: the consumer only hands it on to another task."""
-        self._most_credit = self._credit = 0
+        """From now on the event loop turns after a few events, and at once if anybody is ready.
+
+        For a consumer that only hands them on: they are not seen before the others had their turn.
+        """
+        self._most_credit = self._credit = OTHERS_WAIT - 1
 
     def may_go_on(self) -> bool:
         """True if the producer may do a larger piece of work before the event loop turns; it costs of the credit."""
