@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._checking import checked_delta
+from ._checking import emitted_delta
 from ._dispatch import HookError, raise_unchanged
 from ._plain import clean_json
 from ._records import maker, stamped
@@ -113,8 +113,8 @@ class Assembly:
             TypeError: not a `Delta`, or something in it is not what it must be.
             RunCancelledError: a stop was asked for: let it through, after closing what is open.
         """
-        if delta.__class__ is not Delta and not isinstance(delta, Delta):
-            raise TypeError(f"emit() takes a Delta, not {type(delta).__name__}")
+        if delta.__class__ is not Delta:
+            delta = emitted_delta(delta)
         text = delta.text
         core = self._core
         if (
@@ -160,10 +160,7 @@ class Assembly:
             return
         if self.closed:
             raise AgentProtocolError("emit() after the model call had ended; await everything before call() returns")
-        try:
-            delta = checked_delta(delta)
-        except ValueError as error:
-            raise TypeError(f"emit() takes a Delta that can be used, and of this one {error}") from None
+        delta = emitted_delta(delta)
         text = delta.text
         if not text.isascii() or "\x00" in text or self._carry:
             self._fast_kind = ""  # until half a pair that may be held back is out

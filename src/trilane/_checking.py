@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from ._plain import clean_json, plain_json
 from ._records import Record, adapter
 from .config import ModelSettings
+from .errors import ModelError
 from .messages import (
     AssistantMessage,
     Delta,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from .messages import Message
 
-__all__ = ["checked", "checked_answer", "checked_delta", "checked_messages", "checked_request"]
+__all__ = ["checked", "checked_answer", "checked_delta", "checked_messages", "checked_request", "emitted_delta"]
 
 R = TypeVar("R", bound=Record)
 
@@ -245,12 +246,14 @@ def _text(number: int, text: Any) -> str:
     return clean_text(text)
 
 
-def checked_answer(response: ModelResponse) -> ModelResponse:
+def checked_answer(response: object, model: str) -> ModelResponse:
     """What a model answered, `checked`. Every turn passes here, and for nearly all of them a look is enough.
 
     Raises:
-        ValueError: something in it is not what it must be; the text says where.
+        ModelError: it is no answer, or something in it is not what it must be; the text says where.
     """
+    if not isinstance(response, ModelResponse):
+        raise ModelError(f"model {model}: call() returned {type(response).__name__}, not a ModelResponse", model=model)
     usage = response.usage
     if (
         type(response.stop_reason) is str
@@ -264,7 +267,11 @@ def checked_answer(response: ModelResponse) -> ModelResponse:
         and (response.parts is None or _are_simple(response.parts))
     ):
         return response
-    return checked(response)
+    try:
+        return checked(response)
+    except ValueError as error:
+        text = f"model {model}: call() returned a ModelResponse that cannot be used: {error}"
+        raise ModelError(text, model=model) from None
 
 
 def _are_simple(parts: Any) -> bool:
@@ -288,6 +295,20 @@ def _are_simple(parts: Any) -> bool:
         else:
             return False
     return True
+
+
+def emitted_delta(delta: Delta) -> Delta:
+    """What a model gave to `emit`, as `checked_delta`.
+
+    Raises:
+        TypeError: it is no delta, or something in it is not what it must be; the text says where.
+    """
+    if not isinstance(delta, Delta):
+        raise TypeError(f"emit() takes a Delta, not {type(delta).__name__}")
+    try:
+        return checked_delta(delta)
+    except ValueError as error:
+        raise TypeError(f"emit() takes a Delta that can be used, and of this one {error}") from None
 
 
 def checked_delta(delta: Delta) -> Delta:

@@ -153,16 +153,7 @@ class _ModelCall:
         name = core.setup.model.name
         if core.clock.pop(frame, None) is not Ended.OK:
             raise _too_slow(core, name)
-        if not isinstance(response, ModelResponse):
-            raise ModelError(
-                f"model {name}: call() returned {type(response).__name__}, not a ModelResponse", model=name
-            )
-        try:
-            response = checked_answer(response)
-        except ValueError as error:
-            text = f"model {name}: call() returned a ModelResponse that cannot be used: {error}"
-            raise ModelError(text, model=name) from None
-        self.last = response
+        self.last = response = checked_answer(response, name)
         core.add_usage(response.usage)
         return response
 

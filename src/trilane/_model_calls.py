@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ._checking import checked_answer, checked_delta
+from ._checking import checked_answer, emitted_delta
 from ._tasks import Ended, current_clock
 from .errors import AgentProtocolError, ModelError, RunCancelledError
 from .events import AgentEvent, CompactionProgress
@@ -69,15 +69,7 @@ async def call_model(
         raise failure from error
     if clock.pop(frame, None) is not Ended.OK:
         raise _too_slow(chosen, seconds)
-    if not isinstance(response, ModelResponse):
-        raise ModelError(
-            f"model {chosen.name}: call() returned {type(response).__name__}, not a ModelResponse", model=chosen.name
-        )
-    try:
-        response = checked_answer(response)
-    except ValueError as error:
-        text = f"model {chosen.name}: call() returned a ModelResponse that cannot be used: {error}"
-        raise ModelError(text, model=chosen.name) from None
+    response = checked_answer(response, chosen.name)
     core.add_usage(response.usage)
     return response if response.parts is not None else response.replace(parts=taken.parts())
 
@@ -122,12 +114,7 @@ class _Taken:
         self._deltas: list[Delta] = []
 
     async def emit(self, delta: Delta) -> None:
-        if not isinstance(delta, Delta):
-            raise TypeError(f"emit() takes a Delta, not {type(delta).__name__}")
-        try:
-            delta = checked_delta(delta)
-        except ValueError as error:
-            raise TypeError(f"emit() takes a Delta that can be used, and of this one {error}") from None
+        delta = emitted_delta(delta)
         self._deltas.append(delta)
         if self._emit is not None:
             await self._emit(delta)
