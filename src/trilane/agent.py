@@ -260,9 +260,9 @@ class Agent(Generic[D, O]):
             Exception: as `run`.
         """
         _refuse_running_loop("run_sync", "await agent.run(...)")
-        import asyncio
+        from ._loop import run_loop
 
-        return asyncio.run(self.run(request, **options))
+        return run_loop(self.run(request, **options))
 
     @overload
     def stream(

@@ -54,7 +54,7 @@ def launch_chat(options: ChatOptions) -> int:
         BrokenPipeError: nobody reads the output any more.
         KeyboardInterrupt: Ctrl-C where no run was on.
     """
-    from .loop import run_loop
+    from trilane._loop import run_loop
 
     try:
         if options.session and options.go_on:

@@ -72,7 +72,8 @@ def launch(options: Launch) -> int:
 
 
 def _work(text: str, blocked: tuple[str, ...], options: Launch, out: IO[str]) -> int:
-    from .loop import run_loop
+    from trilane._loop import run_loop
+
     from .sessions_run import is_kept, keep_session, leave_session
 
     agent, choice = make_agent(options.model, blocked)

@@ -47,7 +47,7 @@ def replay_lines(
         UsageError: an option cannot be used, or there is no such session.
         SessionError: it has no such run.
     """
-    from .loop import run_loop
+    from trilane._loop import run_loop
 
     aspects = _aspects(ignore)
     blocked = blocked_names(plugin_options)

@@ -78,7 +78,7 @@ def existing_store(spec: str) -> SessionStore:
 
 def with_store(spec: str, work: Callable[[SessionStore], Awaitable[T]], *, makes: bool = False) -> T:
     """Await `work(store)` in an event loop of its own; `makes` says that the store is made if it is not there."""
-    from .loop import run_loop
+    from trilane._loop import run_loop
 
     async def main() -> T:
         store = open_store(spec) if makes else existing_store(spec)

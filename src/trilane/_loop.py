@@ -1,4 +1,4 @@
-"""The event loop of a command: `asyncio.run`, except that no signal is slept through."""
+"""The event loop of a program that has none: `asyncio.run`, except that no signal is slept through."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
 
     A handler of `signal.signal` runs between two instructions of Python, and the loop waits within one: a signal that
     comes when it is about to wait, or that the system hands to another thread, would be kept until something else
-    wakes the loop. In a chat that nobody types into, that is never. So signals wake it themselves.
+    wakes the loop: until a model says something, or for ever in a chat that nobody types into. So signals wake it
+    themselves.
     """
     with ExitStack() as stack:
         # Restored last: closing the runner waits as well, for threads that are still at work.
