@@ -198,6 +198,8 @@ async def test_plugins_may_change_or_reject_a_reply_in_the_replying_thread() -> 
                 return Reject(reason="no bad names")
             if payload == "worse":
                 raise KeyError("worse")
+            if payload == "number":
+                return 7
             return payload.upper() if payload == "moby" else None
 
     receipts: list[Receipt] = []
@@ -209,18 +211,19 @@ async def test_plugins_may_change_or_reject_a_reply_in_the_replying_thread() -> 
                 question = event.question.id
 
                 def replies(question: str = question) -> None:
-                    receipts.extend(run.reply(question, payload) for payload in ("bad", "worse", "moby"))
+                    receipts.extend(run.reply(question, payload) for payload in ("bad", "worse", "number", "moby"))
 
                 thread = threading.Thread(target=replies)
                 thread.start()
                 thread.join()
-                assert threads == [thread] * 3
-    assert [receipt.status for receipt in receipts] == ["invalid", "invalid", "accepted"]
+                assert threads == [thread] * 4
+    assert [receipt.status for receipt in receipts] == ["invalid", "invalid", "invalid", "accepted"]
     assert receipts[0].reasons == ("no bad names",)
     assert "plugin 'guard' failed in on_reply" in receipts[1].reasons[0]
+    assert receipts[2].reasons == ("on_reply of plugin 'guard' changed the reply: Input should be a valid string",)
     assert contents(events) == ["called MOBY"]
     rows = {row.hook: row for row in run.result.ledger}
-    assert (rows["on_reply"].calls, rows["on_reply"].errors) == (3, 1)
+    assert (rows["on_reply"].calls, rows["on_reply"].errors) == (4, 1)
 
 
 async def test_questions_are_notified_to_plugins() -> None:

@@ -90,8 +90,8 @@ def open_question(
     return entry
 
 
-def _receive(core: Core, question: Question, payload: Any) -> Any:
-    """Let plugins look at a reply, in the thread that brings it."""
+def _receive(core: Core, question: Question, payload: Any) -> tuple[Any, str]:
+    """Let plugins look at a reply, in the thread that brings it; with the name of the one that changed it."""
     for implementation in core.hooks.on_reply:
         try:
             value = core.dispatcher.call_sync(implementation, core.context, question, payload)
@@ -111,10 +111,11 @@ def _receive(core: Core, question: Question, payload: Any) -> Any:
                 if isinstance(error, TypeError):
                     error = core.dispatcher.unusable(implementation, value, error)
                 raise ReplyRejected(str(error)) from None
-            if value != payload:
-                core.dispatcher.changed(implementation, payload, value, question.call)
-            return value
-    return payload
+            if value == payload:
+                return value, ""
+            core.dispatcher.changed(implementation, payload, value, question.call)
+            return value, implementation.plugin
+    return payload, ""
 
 
 def close_question(core: Core, entry: OpenQuestion) -> None:

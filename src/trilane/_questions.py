@@ -49,7 +49,7 @@ class OpenQuestion:
         self,
         question: Question,
         validate: Callable[[Any], Any],
-        receive: Callable[[Any, Question, Any], Any],
+        receive: Callable[[Any, Question, Any], tuple[Any, str]],
         asker: Any,
         *,
         shown: bool = True,
@@ -57,7 +57,7 @@ class OpenQuestion:
         self.question = question
         self.shown = shown  # False: for the event agent of the run's queues only, which answers on the input lane
         self.validate = validate  # raises ValueError with reasons
-        self.receive = receive  # what plugins of the asker make of a payload; raises ReplyRejected
+        self.receive = receive  # what plugins of the asker make of a payload, and which did; raises ReplyRejected
         self.asker = asker  # the run; its `notice` is called in the replying thread
         self.lock = threading.RLock()
         self.status = "open"  # then "accepted" or "expired"
@@ -134,18 +134,20 @@ class QuestionDesk:
         with entry.lock:
             if entry.status != "open":
                 return Receipt(status="duplicate" if entry.status == "accepted" else "expired")
+            changed_by = ""
             try:
                 try:
                     if isinstance(payload, Approval):
                         payload = checked(payload)
-                    payload = entry.receive(entry.asker, entry.question, payload)
+                    payload, changed_by = entry.receive(entry.asker, entry.question, payload)
                     plain = plain_json(payload)
                 except (TypeError, ValueError) as error:
                     raise ReplyRejected(f"the reply {error}") from None
                 # What JSON says is taken as it is stored, with its texts cleaned; what only Python says, as it is.
                 value = entry.validate(plain if is_json(payload) else payload)
             except ReplyRejected as rejected:
-                return Receipt(status="invalid", reasons=rejected.reasons)
+                whose = f"on_reply of plugin {changed_by!r} changed the reply: " if changed_by else ""
+                return Receipt(status="invalid", reasons=tuple([whose + reason for reason in rejected.reasons]))
             entry.value, entry.payload = value, plain
             entry.status = "accepted"
         self._forget(entry, "duplicate")
