@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -9,7 +10,7 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from trilane import Agent, Ask, Reject, Tool, ToolContext, hookimpl, tool
+from trilane import Agent, Ask, Reject, Tool, ToolContext, ToolResult, hookimpl, tool
 from trilane.errors import NoAnswererError, ReplyTimeoutError, RunCancelledError
 from trilane.events import PluginFailed, QuestionClosedEvent, QuestionOpenedEvent, Receipt, ReplyReceived, ToolCompleted
 from trilane.testing import EventRecorder, ScriptedModel, assert_history, call, no_leaks, record, run_virtual
@@ -358,6 +359,27 @@ async def test_wait_on_a_stream_closes_questions_that_nobody_will_see() -> None:
         result = await run.wait()
     assert result.output == "Done."
     assert "nobody can answer" in result.messages[2].to_json()
+
+
+async def test_a_client_may_reply_with_a_whole_result_also_as_json() -> None:
+    locate = Tool.external(name="locate", description="Locate.", parameters={"type": "object", "properties": {}})
+    given = ToolResult(call_id="c1", content="no signal", outcome="error", data={"bars": 0})
+    other = {"call_id": "c1", "content": 5, "outcome": "ok", "data": None}  # something of its own
+    for reply, expected in (
+        (given, given),
+        (json.loads(given.to_json()), given),
+        (json.loads(given.replace(call_id="c2").to_json()), None),
+        (other, ToolResult(call_id="c1", content=json.dumps(other), data=other)),  # type: ignore[arg-type]
+    ):
+        subject = Agent(ScriptedModel(call("locate", call_id="c1"), "Done."), tools=[locate])
+        async with subject.stream("Go") as run:
+            async for event in run:
+                if event.type == "reply_requested":
+                    assert run.reply("c1", reply).status == "accepted"
+                elif event.type == "tool_completed" and expected is not None:
+                    assert event.result == expected
+                elif event.type == "tool_completed":
+                    assert event.result.outcome == "ok"
 
 
 # ---- ends of questions

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import anyio
 import pytest
 
-from trilane import Agent, Approval, Ask, Tool, ToolContext, hookimpl, tool
+from trilane import Agent, Approval, Ask, ImagePart, Tool, ToolContext, ToolResult, hookimpl, tool
 from trilane.events import ReplyRequested, ToolCompleted
 from trilane.messages import ToolCall
 from trilane.stores import QuestionClosed
@@ -155,3 +156,15 @@ async def test_a_stored_result_of_the_client_is_taken(make_store: Callable[[], A
     await add(store, QuestionClosed(run_id="r", question_id="c1", status="accepted", payload={"lat": 1}))
     events, _, _ = await resumed(store, ["Done."], [locate])
     assert contents(events) == ['{"lat": 1}']
+
+
+async def test_a_stored_result_of_the_client_is_what_it_was(make_store: Callable[[], Any]) -> None:
+    """A whole result, put on the input lane; the process ended between that and the next message."""
+    locate = Tool.external(name="locate", description="Locate.", parameters={"type": "object", "properties": {}})
+    store = await cut_off(make_store, [call("locate", call_id="c1"), "Never."], [locate], at="reply_requested")
+    given = ToolResult(call_id="c1", content=("no signal", ImagePart(data="aGk=")), outcome="error")
+    await add(
+        store, QuestionClosed(run_id="r", question_id="c1", status="accepted", payload=json.loads(given.to_json()))
+    )
+    events, _, _ = await resumed(store, ["Done."], [locate])
+    assert events.one(ToolCompleted).result == given
