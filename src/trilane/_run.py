@@ -241,7 +241,7 @@ class RunStream(Generic[Oc]):
             EventSinkClosed: the run had ended, and its last event could not be written.
         """
         core = self._running()
-        core.queue.let_others_run()
+        core.queue.let_others_run(core.timers.now)
         while True:
             try:
                 event = await self.__anext__()

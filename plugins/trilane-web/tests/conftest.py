@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -233,11 +233,18 @@ def sockets() -> str:
 
 @pytest.fixture
 def serve(sockets: str) -> Serve:
-    """`async with serve(agent, settings=..., token=...) as server`: served on a free port, drained at the end."""
+    """`async with serve(agent, settings=..., token=...) as server`: served on a free port, drained at the end.
+
+    `middleware` are added to the application; all else is given to `app`.
+    """
 
     @asynccontextmanager
-    async def serving(agent: Agent[Any, Any], **options: Any) -> AsyncIterator[Server]:
+    async def serving(
+        agent: Agent[Any, Any], *, middleware: Sequence[Any] = (), **options: Any
+    ) -> AsyncIterator[Server]:
         web = app(agent, **options)
+        for one in middleware:
+            web.add_middleware(one)
         settings = options.get("settings") or WebSettings()
         listener = listen("127.0.0.1", 0, protected=True, send_seconds=settings.limits.send_seconds)
         port = listener.getsockname()[1]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from trilane import Agent, tool
-from trilane.testing import ScriptedModel, call
+from trilane import Agent, ModelResponse, TextPart, tool
+from trilane.testing import FunctionModel, ScriptedModel, call
 from trilane_web import WebLimits, WebSettings
 from trilane_web.protocol import Up, protocol_json_schema
 
@@ -206,6 +206,53 @@ async def test_idle_and_total_time(serve: Serve) -> None:
         async with serve(_agent(), settings=WebSettings(limits=limits)) as server, server.wire() as wire:
             assert await wire.closed() == 1001
             assert reason in wire.seen[-1]["reason"]
+
+
+async def test_the_time_in_which_a_run_is_followed_is_not_idle(serve: Serve) -> None:
+    go_on = asyncio.Event()
+
+    async def slow(request: Any, emit: Any) -> ModelResponse:
+        await go_on.wait()
+        return ModelResponse(parts=(TextPart(text="Done."),), stop_reason="end")
+
+    async with serve(Agent(FunctionModel(slow))) as server, server.wire() as wire:
+        answer = await wire.ask("start", text="hi", acknowledgement="detached")
+        (connection,) = server.web._connections
+        limit = server.web.runs.settings.limits.idle_seconds
+        began = connection._active
+        for passed in (limit * 0.9, limit * 1.8, limit * 2.7):  # nothing is heard but that it is there
+            connection._heard = began + passed
+            connection.look_at_clock(began + passed)
+        go_on.set()
+        await wire.until_event(answer["run"], "run_completed")
+        await server.until(lambda: not server.web.runs.running())
+        connection._heard = began + limit * 2.8
+        connection.look_at_clock(began + limit * 2.8)
+        assert (await wire.ask("ping"))["type"] == "pong"
+        connection._active, connection._heard = began, began + limit * 2
+        connection.look_at_clock(began + limit * 2)
+        assert await wire.closed() == 1001
+        assert "nothing was done" in wire.seen[-1]["reason"]
+
+
+async def test_the_id_of_a_message_that_cannot_be_used_is_no_trouble_either(serve: Serve) -> None:
+    async with serve(_agent()) as server, server.wire() as wire:
+        await wire.socket.send('{"type": "nonsense", "id": "a\\ud800b"}')
+        answer = await wire.until("error")
+        assert (answer["re"], answer["code"]) == ("ab", "bad_message")
+        assert (await wire.ask("ping"))["type"] == "pong"
+
+
+async def test_what_was_sent_before_a_run_was_left_may_be_acknowledged_after_it_is_watched_again(serve: Serve) -> None:
+    async with serve(_agent()) as server, server.wire() as wire:
+        answer = await wire.ask("start", text="hi", acknowledgement="detached")
+        last = (await wire.until_event(answer["run"], "run_completed"))["seq"]
+        assert (await wire.ask("unwatch", run=answer["run"]))["type"] == "done"
+        await wire.send("watch", session=answer["session"], run=answer["run"], after=last - 1, id="again")
+        await wire.send("ack", run=answer["run"], seq=last)
+        assert (await wire.until("run", re="again"))["next"] == last
+        assert (await wire.ask("ping"))["type"] == "pong"
+        assert not [message for message in wire.seen if message["type"] == "error"]
 
 
 async def test_lanes_show_notifications_to_those_who_ask(serve: Serve) -> None:

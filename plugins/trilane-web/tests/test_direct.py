@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from websockets.sync.client import connect
 from trilane import Agent, Delta, ModelResponse, TextPart
 from trilane.testing import FunctionModel, ScriptedModel
 from trilane_web.sockets import AT_ONCE, BoundedWebSocket
+from trilane_web.subscription import Subscription
 
 pytestmark = pytest.mark.anyio
 
@@ -157,6 +159,74 @@ async def test_an_acknowledgement_does_not_overtake_what_was_sent_before_it(serv
         answers = [await wire.next() for _ in range(2)]
         assert [(answer["type"], answer["re"]) for answer in answers] == [("pong", "first"), ("error", "second")]
         await wire.ask("stop", session=server.web.runs.running()[0].session)
+
+
+class Counting:
+    """Middleware that sees what passes, and is in no hurry."""
+
+    seen: list[str]
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def received() -> Any:
+            message = await receive()
+            if message.get("text"):
+                type(self).seen.append("up " + json.loads(message["text"])["type"])
+            await asyncio.sleep(0)
+            return message
+
+        async def sent(message: Any) -> None:
+            if message.get("text"):
+                type(self).seen.append("down " + json.loads(message["text"])["type"])
+            await send(message)
+
+        await self.inner(scope, received, sent)
+
+
+async def test_middleware_sees_every_message(serve: Serve) -> None:
+    Counting.seen = []
+    async with serve(Agent(FunctionModel(_speak)), middleware=[Counting]) as server, server.wire() as wire:
+        run = (await wire.ask("start", text="go", acknowledgement="strict"))["run"]
+        events = await wire.read_run(run)
+        assert (await wire.ask("ping"))["type"] == "pong"
+    assert len(events) > DELTAS
+    assert Counting.seen.count("up ack") >= DELTAS
+    assert Counting.seen.count("down events") >= DELTAS
+
+
+async def test_nothing_is_carried_out_after_the_end_of_a_connection(serve: Serve) -> None:
+    """Unusable acknowledgements end it, also those that are taken at once; what came behind them is not heard."""
+    async with serve(Agent(FunctionModel(_speak))) as server, server.wire() as wire:
+        started = await wire.ask("start", text="go", acknowledgement="strict")
+        (live,) = server.web.runs.running()
+        limits = server.web.runs.settings.limits
+        bad = json.dumps({"type": "ack", "run": started["run"], "seq": 999})
+        steer = json.dumps({"type": "steer", "session": live.session, "text": "too late"})
+        for _ in range(limits.bad_messages - 1):
+            wire.socket.transport.write(_frames(bad))
+            await wire.until("error")
+        wire.socket.transport.write(_frames(bad, steer))
+        assert await wire.closed() == 1008
+        await live.stop_now("enough")
+        assert "too late" not in str([message.to_json() for message in live.stream.result.messages])
+
+
+async def test_watching_again_leaves_nothing_behind(serve: Serve) -> None:
+    """What was watched with before goes away by itself, and not only when the collector comes."""
+    async with serve(Agent(FunctionModel(_speak))) as server, server.wire() as wire:
+        started = await wire.ask("start", text="go", acknowledgement="strict")
+        gc.collect()
+        gc.disable()
+        try:
+            before = sum(isinstance(one, Subscription) for one in gc.get_objects())
+            for after in range(5):
+                await wire.ask("watch", session=started["session"], run=started["run"], after=after)
+            assert sum(isinstance(one, Subscription) for one in gc.get_objects()) == before
+        finally:
+            gc.enable()
+        await wire.ask("stop", session=started["session"])
 
 
 async def test_a_viewer_that_cannot_be_sent_to_is_no_matter_of_the_run(

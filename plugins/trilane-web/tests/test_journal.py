@@ -33,6 +33,16 @@ def test_the_oldest_go_first_and_what_is_needed_stays() -> None:
     assert small.last == 100
 
 
+def test_the_newest_stays_whatever_its_size() -> None:
+    """It may be the one that tells the end, and nobody has had a chance to get it."""
+    journal = Journal(10, 100)
+    for seq, size in ((1, 10), (2, 5000), (3, 10), (4, 90), (5, 5000)):
+        journal.append(seq, "x" * size, needed_from=1 << 60)
+        assert journal.newest == "x" * size
+    assert (journal.first, journal.last, len(journal), journal.size) == (5, 5, 1, 5000)
+    assert journal.after(0, 10) == [(5, "x" * 5000)]
+
+
 def test_watchers_are_woken_until_they_leave() -> None:
     journal = Journal(10, 1000)
     woken: list[int] = []

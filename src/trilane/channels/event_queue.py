@@ -15,6 +15,7 @@ from trilane._backend import OTHERS_WAIT, Waiter, checkpoint_if_cancelled, new_w
 from trilane.errors import AgentProtocolError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 __all__ = ["AgentEventQueue", "QueueClosed"]
@@ -22,6 +23,7 @@ __all__ = ["AgentEventQueue", "QueueClosed"]
 T = TypeVar("T")
 
 _CREDIT = 32  # so many events may be handed over before the event loop turns
+_PATIENCE = 0.001  # seconds, for `let_others_run`
 _WORK = 8  # what the start of a tool takes of it
 
 
@@ -48,6 +50,7 @@ class AgentEventQueue(Generic[T]):
         "_complete",
         "_credit",
         "_discarding",
+        "_due",
         "_error",
         "_getter",
         "_getting",
@@ -55,6 +58,7 @@ class AgentEventQueue(Generic[T]):
         "_later",
         "_line",
         "_most_credit",
+        "_now",
         "_parked",
         "_produced",
         "_putter",
@@ -86,6 +90,9 @@ class AgentEventQueue(Generic[T]):
         self._most_credit = self._credit = (
             _CREDIT  # for handing over within the call of `put`; renewed when the loop has turned
         )
+        # For `let_others_run`: the time, and until when events are handed over before the loop must turn.
+        self._now: Callable[[], float] | None = None
+        self._due = 0.0
         #: Whose turn it is to put: the waiter that waited for it, or True; False if it is nobody's.
         self.putting: Waiter | bool = False
         self._line: list[Waiter] = []  # short: tasks of one run; an empty deque takes 600 bytes
@@ -173,7 +180,7 @@ class AgentEventQueue(Generic[T]):
         self._target = target
         getter = self._getter
         if self._getting and getter is not None:
-            if self._credit > 0:
+            if self._credit > 0 and (self._now is None or self._now() < self._due):
                 self.putting = True  # against the consumer itself, which runs in here
                 self._credit = getter.hand_over(self._credit)
             else:
@@ -204,6 +211,8 @@ class AgentEventQueue(Generic[T]):
                 self._parked = True
                 self._credit = self._most_credit
                 await putter.wait()
+                if self._now is not None:
+                    self._due = self._now() + _PATIENCE
             if self._acknowledged < target and self._error is not None:
                 raise self._error.with_traceback(self._traceback)
         finally:
@@ -228,12 +237,17 @@ class AgentEventQueue(Generic[T]):
         self._acknowledged = self._produced
         self._wake_putter()
 
-    def let_others_run(self) -> None:
-        """From now on the event loop turns after a few events, and at once if anybody is ready.
+    def let_others_run(self, now: Callable[[], float]) -> None:
+        """From now on the event loop turns after a few events or a millisecond, and at once if anybody is ready.
 
-        For a consumer that only hands them on: they are not seen before the others had their turn.
+        For a consumer that only hands them on: they are not seen before the others had their turn. Whose timer is due,
+        or whose socket can be read, is ready only when the loop has turned.
+
+        Args:
+            now: The event loop's time, in seconds.
         """
         self._most_credit = self._credit = OTHERS_WAIT - 1
+        self._now = now
 
     def may_go_on(self) -> bool:
         """True if the producer may do a larger piece of work before the event loop turns; it costs of the credit."""

@@ -82,6 +82,11 @@ class WebApp(Starlette):
             lifespan=self.lifespan,
         )
 
+    @property
+    def is_alone(self) -> bool:
+        """True if nothing stands between the server and the connections: whatever does must see every message."""
+        return type(self) is WebApp and len(self.user_middleware) == 1
+
     def _routes(self) -> list[BaseRoute]:
         routes: list[BaseRoute] = [WebSocketRoute("/ws", self._websocket), *self.api.routes()]
         if self.runs.settings.page:

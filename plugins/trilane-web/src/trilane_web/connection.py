@@ -52,6 +52,7 @@ class Connection:
         self.principal = principal
         self._client = ""
         self._watched: dict[str, Subscription] = {}
+        self._left: dict[str, int] = {}  # runs not watched any more, with the last event that was sent
         self._answers: deque[str] = deque()
         self._wake = asyncio.Event()
         self._urgent = asyncio.Event()  # an answer waits, or the end
@@ -137,6 +138,8 @@ class Connection:
         silent = now - self._heard
         if self._closing is not None:
             return
+        if any(not one.live.ended for one in self._watched.values()):
+            self._active = now
         if self._sending is not None and now - self._sending >= limits.send_seconds:
             self.end(POLICY, "the client reads nothing", again=True)
             if self._sender is not None:
@@ -145,7 +148,7 @@ class Connection:
             self.end(POLICY, "no hello came in time")
         elif now - self._opened >= limits.total_seconds:
             self.end(GOING_AWAY, "the connection has lasted long enough", again=True)
-        elif now - self._active >= limits.idle_seconds and all(one.live.ended for one in self._watched.values()):
+        elif now - self._active >= limits.idle_seconds:
             self.end(GOING_AWAY, "nothing was done for a long time")
         elif silent >= limits.heartbeat_seconds * 2:
             self.end(GOING_AWAY, "nothing was heard of the client", again=True)
@@ -159,7 +162,7 @@ class Connection:
         taken = 0
         while self._closing is None:
             message = await self._websocket.receive()
-            if message["type"] == "websocket.disconnect":
+            if message["type"] == "websocket.disconnect" or self._closing is not None:
                 return
             now = self._hear()
             text = message.get("text")
@@ -270,6 +273,9 @@ class Connection:
                 subscription = self._watched.pop(message.run, None)
                 if subscription is not None:
                     self._leave(subscription)
+                    self._left[message.run] = subscription.acknowledgeable
+                    if len(self._left) > self._limits.watched_runs:
+                        del self._left[next(iter(self._left))]
                 self._answer(p.Confirmed(re=message.id))
             case p.ReplyGiven():
                 receipt = host.reply(principal, message.session, message.question, message.payload)
@@ -383,9 +389,11 @@ class Connection:
             return  # the run is nobody's now, and treated as one whose client has left
         subscription, gap = Subscription.after(live, after)
         before = self._watched.get(live.run_id)
+        shown = self._left.pop(live.run_id, 0)
         if before is not None:
-            subscription.acknowledgeable = max(before.acknowledgeable, subscription.sent)
+            shown = before.acknowledgeable
             self._unwatch(before)
+        subscription.acknowledgeable = max(shown, subscription.sent)
         self._watched[live.run_id] = subscription
         subscription.wake = partial(self._news, subscription)
         live.journal.watch(subscription.wake)
@@ -429,6 +437,7 @@ class Connection:
     def _unwatch(self, subscription: Subscription) -> None:
         if subscription.wake is not None:
             subscription.live.journal.unwatch(subscription.wake)
+            subscription.wake = None  # it leads back here
 
     def see(self, live: LiveRun, name: str, data: JsonValue) -> None:
         """Pass on a notification of a run that is watched, unless the client is slow."""

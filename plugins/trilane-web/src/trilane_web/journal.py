@@ -59,7 +59,10 @@ class Journal:
         self._entries.append((seq, text))
         self._bytes += len(text)
         self.last = seq
-        while (len(self._entries) > self._max_events or self._bytes > self._max_bytes) and self.first < needed_from:
+        # The newest stays whatever its size: nobody has had a chance to get it, and it may be the end of the run.
+        while (
+            len(self._entries) > self._max_events or self._bytes > self._max_bytes
+        ) and seq > self.first < needed_from:
             self._drop()
         self.notify()
 

@@ -350,7 +350,8 @@ def _id_of(text: str) -> str:
     except (ValueError, RecursionError):
         return ""
     found = value.get("id") if isinstance(value, dict) else None
-    return found[:128] if isinstance(found, str) else ""
+    # Half a surrogate pair is no text that could be sent back.
+    return found[:128].encode(errors="ignore").decode() if isinstance(found, str) else ""
 
 
 def protocol_json_schema() -> dict[str, Any]:

@@ -32,7 +32,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     """Counts the frames that never make a message, and answers no pings of a client that reads nothing.
 
     It does not stop and start reading around every single message, as uvicorn's does: that costs as much as a message.
-    It offers itself as a `DirectSocket`.
+    It offers itself as a `DirectSocket`, unless somebody put middleware before the application.
     """
 
     _empty_frames = 0
@@ -42,7 +42,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Request) -> None:
         """The handshake is read, and the application starts at the next turn of the loop."""
         super().handle_connect(event)
-        if not self.close_sent:
+        web = self.config.app
+        if not self.close_sent and isinstance(web, WebApp) and web.is_alone:
             self.scope["extensions"][DIRECT] = {"socket": self}
 
     def connection_made(self, transport: BaseTransport) -> None:
@@ -58,13 +59,6 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         super().data_received(data)
         if self.queue.qsize() > READ_AHEAD and not self.close_sent:
             self.transport.pause_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
-        super().connection_lost(exc)
-        scope = getattr(self, "scope", None)
-        if scope is not None:
-            scope["extensions"].pop(DIRECT, None)  # else they would hold each other until the collector comes
 
     def handle_text(self, event: Frame) -> None:
         """A text, or the first part of one."""
