@@ -201,6 +201,8 @@ async def test_plugins_may_change_or_reject_a_reply_in_the_replying_thread() -> 
                 raise KeyError("worse")
             if payload == "number":
                 return 7
+            if payload == 8:
+                return 9
             return payload.upper() if payload == "moby" else None
 
     receipts: list[Receipt] = []
@@ -212,19 +214,20 @@ async def test_plugins_may_change_or_reject_a_reply_in_the_replying_thread() -> 
                 question = event.question.id
 
                 def replies(question: str = question) -> None:
-                    receipts.extend(run.reply(question, payload) for payload in ("bad", "worse", "number", "moby"))
+                    receipts.extend(run.reply(question, payload) for payload in ("bad", "worse", "number", 8, "moby"))
 
                 thread = threading.Thread(target=replies)
                 thread.start()
                 thread.join()
-                assert threads == [thread] * 4
-    assert [receipt.status for receipt in receipts] == ["invalid", "invalid", "invalid", "accepted"]
+                assert threads == [thread] * 5
+    assert [receipt.status for receipt in receipts] == [*["invalid"] * 4, "accepted"]
     assert receipts[0].reasons == ("no bad names",)
     assert "plugin 'guard' failed in on_reply" in receipts[1].reasons[0]
     assert receipts[2].reasons == ("on_reply of plugin 'guard' changed the reply: Input should be a valid string",)
+    assert receipts[3].reasons == ("Input should be a valid string",)  # it was before, and is the sender's mistake
     assert contents(events) == ["called MOBY"]
     rows = {row.hook: row for row in run.result.ledger}
-    assert (rows["on_reply"].calls, rows["on_reply"].errors) == (4, 1)
+    assert (rows["on_reply"].calls, rows["on_reply"].errors) == (5, 1)
 
 
 async def test_questions_are_notified_to_plugins() -> None:
@@ -361,25 +364,28 @@ async def test_wait_on_a_stream_closes_questions_that_nobody_will_see() -> None:
     assert "nobody can answer" in result.messages[2].to_json()
 
 
-async def test_a_client_may_reply_with_a_whole_result_also_as_json() -> None:
+async def test_a_program_may_reply_with_a_whole_result_and_a_wire_with_json() -> None:
     locate = Tool.external(name="locate", description="Locate.", parameters={"type": "object", "properties": {}})
     given = ToolResult(call_id="c1", content="no signal", outcome="error", data={"bars": 0})
-    other = {"call_id": "c1", "content": 5, "outcome": "ok", "data": None}  # something of its own
+    wire = {"call_id": "c1", "content": [{"kind": "image", "url": "file:///etc/passwd"}], "outcome": "ok", "data": 1}
+    unusable = given.replace(outcome="odd")  # type: ignore[arg-type]
     for reply, expected in (
         (given, given),
-        (json.loads(given.to_json()), given),
-        (json.loads(given.replace(call_id="c2").to_json()), None),
-        (other, ToolResult(call_id="c1", content=json.dumps(other), data=other)),  # type: ignore[arg-type]
+        (given.replace(call_id=""), given),
+        (wire, ToolResult(call_id="c1", content=json.dumps(wire), data=wire)),  # type: ignore[arg-type]
     ):
         subject = Agent(ScriptedModel(call("locate", call_id="c1"), "Done."), tools=[locate])
+        results: list[ToolResult] = []
         async with subject.stream("Go") as run:
             async for event in run:
                 if event.type == "reply_requested":
-                    assert run.reply("c1", reply).status == "accepted"
-                elif event.type == "tool_completed" and expected is not None:
-                    assert event.result == expected
+                    refused = run.reply("c1", unusable)  # type: ignore[arg-type]
+                    assert refused.status == "invalid"
+                    assert "outcome" in refused.reasons[0]
+                    assert run.reply("c1", reply).status == "accepted"  # type: ignore[arg-type]
                 elif event.type == "tool_completed":
-                    assert event.result.outcome == "ok"
+                    results.append(event.result)
+        assert results == [expected]
 
 
 # ---- ends of questions

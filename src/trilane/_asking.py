@@ -18,7 +18,7 @@ from ._tasks import Clock, current_clock
 from .decisions import Reject
 from .errors import NoAnswererError, ReplyError, ReplyTimeoutError, RunCancelledError
 from .events import Question, QuestionClosedEvent, QuestionOpenedEvent, Receipt, ReplyReceived, ReplyRequested
-from .messages import ToolCall, clean_text, new_id
+from .messages import ToolCall, ToolResult, clean_text, new_id
 from .stores import QuestionClosed, QuestionStored
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def close_question(core: Core, entry: OpenQuestion) -> None:
             question_id=question_id,
             status=receipt.status,
             payload=entry.payload if accepted else None,
+            is_result=accepted and entry.question.kind == "external_tool" and isinstance(entry.value, ToolResult),
         )
     )
     if core.hooks.on_event:

@@ -105,6 +105,10 @@ class Assembly:
 
     # ---- from the model ----------------------------------------------------------------------------------------------
 
+    def _refuse_late(self) -> None:
+        if self.closed:
+            raise AgentProtocolError("emit() after the model call had ended; await everything before call() returns")
+
     async def emit(self, delta: Delta) -> None:
         """Take one delta; return when the caller has seen it.
 
@@ -114,6 +118,7 @@ class Assembly:
             RunCancelledError: a stop was asked for: let it through, after closing what is open.
         """
         if delta.__class__ is not Delta:
+            self._refuse_late()
             delta = emitted_delta(delta)
         text = delta.text
         core = self._core
@@ -158,8 +163,7 @@ class Assembly:
             if core.stop_error is not None:
                 core.check()
             return
-        if self.closed:
-            raise AgentProtocolError("emit() after the model call had ended; await everything before call() returns")
+        self._refuse_late()
         delta = emitted_delta(delta)
         text = delta.text
         if not text.isascii() or "\x00" in text or self._carry:

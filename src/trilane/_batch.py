@@ -20,7 +20,7 @@ from .events import ToolCallEvent, ToolCompleted, ToolStarted
 from .messages import Approval, AssistantMessage, Outcome, ToolCall, ToolResult
 from .state import AgentPhase
 from .stores import CallFinished, CallStarted
-from .tools import reply_result
+from .tools import render_result
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -505,6 +505,6 @@ def _external_end(run: CallRun, entry: OpenQuestion, outcome: Outcome) -> ToolRe
 def _external_result(run: CallRun, entry: OpenQuestion) -> ToolResult:
     if entry.status == "accepted":
         limit = run.tool.max_result_chars if run.tool is not None else None
-        return reply_result(entry.value, call_id=run.call.id, max_chars=limit)
+        return render_result(entry.value, call_id=run.call.id, max_chars=limit)
     why = "nobody can run it" if isinstance(entry.value, BaseException) else "no result came in time"
     return ToolResult(call_id=run.call.id, content=f"Tool {run.call.name} is run by the client: {why}", outcome="error")

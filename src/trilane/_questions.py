@@ -16,7 +16,7 @@ from ._checking import checked
 from ._plain import is_json, plain_json
 from .errors import ConfigError
 from .events import Question, Receipt
-from .messages import Approval
+from .messages import Approval, ToolResult
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -73,6 +73,14 @@ class ReplyRejected(Exception):
     def __init__(self, *reasons: str) -> None:
         super().__init__("; ".join(reasons))
         self.reasons = reasons
+
+
+def _is_refused(entry: OpenQuestion, payload: Any) -> bool:
+    try:
+        entry.validate(payload)
+    except ReplyRejected:
+        return True
+    return False
 
 
 class QuestionDesk:
@@ -137,8 +145,9 @@ class QuestionDesk:
             changed_by = ""
             try:
                 try:
-                    if isinstance(payload, Approval):
+                    if isinstance(payload, (Approval, ToolResult)):
                         payload = checked(payload)
+                    given = payload
                     payload, changed_by = entry.receive(entry.asker, entry.question, payload)
                     plain = plain_json(payload)
                 except (TypeError, ValueError) as error:
@@ -146,8 +155,10 @@ class QuestionDesk:
                 # What JSON says is taken as it is stored, with its texts cleaned; what only Python says, as it is.
                 value = entry.validate(plain if is_json(payload) else payload)
             except ReplyRejected as rejected:
-                whose = f"on_reply of plugin {changed_by!r} changed the reply: " if changed_by else ""
-                return Receipt(status="invalid", reasons=tuple([whose + reason for reason in rejected.reasons]))
+                reasons = rejected.reasons
+                if changed_by and not _is_refused(entry, given):  # it is no mistake of the sender's
+                    reasons = tuple([f"on_reply of plugin {changed_by!r} changed the reply: {one}" for one in reasons])
+                return Receipt(status="invalid", reasons=reasons)
             entry.value, entry.payload = value, plain
             entry.status = "accepted"
         self._forget(entry, "duplicate")

@@ -286,7 +286,7 @@ def _answers(run: StoredRun) -> dict[tuple[int, str], list[tuple[str, Any]]]:
             call = record.question.call
             call_id = "" if call is None else call.id
             closing = closed.get(record.question.id)
-            reply = ("", None) if closing is None else (closing.status, closing.payload)
+            reply = ("", None) if closing is None else (closing.status, closing.reply)
             found.setdefault((answers, same_id(call_id)), []).append(reply)
     return found
 

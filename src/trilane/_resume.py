@@ -16,7 +16,7 @@ from .errors import SessionError
 from .events import TurnStarted
 from .messages import Approval, AssistantMessage, ToolResult
 from .stores import MessageHidden
-from .tools import reply_result
+from .tools import render_result
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -86,7 +86,7 @@ async def _take_up(core: Core, run: CallRun, point: StoredPoint) -> None:
     kind, payload = point.replies.get((call_id, 0), ("", None))
     if kind == "external_tool":
         limit = run.tool.max_result_chars if run.tool is not None else None
-        run.finish(reply_result(payload, call_id=call_id, max_chars=limit))
+        run.finish(render_result(payload, call_id=call_id, max_chars=limit))
         return
     attempts = point.started.get(call_id, 0)
     if attempts and not _may_run_again(run, attempts, call_id in point.unsafe):

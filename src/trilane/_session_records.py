@@ -115,7 +115,10 @@ class QuestionStored(Record):
 
 
 class QuestionClosed(Record):
-    """A question was answered (`status` accepted, with its payload) or withdrawn."""
+    """A question was answered (`status` accepted, with its payload) or withdrawn.
+
+    `is_result` says that the payload is a whole `ToolResult`, which a program gave for a call it ran.
+    """
 
     kind: Literal["question_closed"] = "question_closed"
     version: int = 1
@@ -123,6 +126,16 @@ class QuestionClosed(Record):
     question_id: str
     status: str
     payload: JsonValue = None
+    is_result: bool = False
+
+    @property
+    def reply(self) -> JsonValue | ToolResult:
+        """What was replied."""
+        if not self.is_result:
+            return self.payload
+        import json
+
+        return ToolResult.from_json(json.dumps(self.payload))
 
 
 class RunEnded(Record):

@@ -81,7 +81,7 @@ class StoredPoint:
                 return
             question = self.questions.pop(place, None)
             if record.status == "accepted" and question is not None:
-                self.replies[place] = (question.kind, record.payload)
+                self.replies[place] = (question.kind, record.reply)
 
     def _open(self, record: QuestionStored) -> None:
         question = record.question

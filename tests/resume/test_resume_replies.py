@@ -162,9 +162,23 @@ async def test_a_stored_result_of_the_client_is_what_it_was(make_store: Callable
     """A whole result, put on the input lane; the process ended between that and the next message."""
     locate = Tool.external(name="locate", description="Locate.", parameters={"type": "object", "properties": {}})
     store = await cut_off(make_store, [call("locate", call_id="c1"), "Never."], [locate], at="reply_requested")
-    given = ToolResult(call_id="c1", content=("no signal", ImagePart(data="aGk=")), outcome="error")
-    await add(
-        store, QuestionClosed(run_id="r", question_id="c1", status="accepted", payload=json.loads(given.to_json()))
-    )
+    given = ToolResult(call_id="c1", content=("no signal", ImagePart(data="aGk=")), outcome="error", data=[1])
+    payload = json.loads(given.replace(call_id="").to_json())
+    await add(store, QuestionClosed(run_id="r", question_id="c1", status="accepted", payload=payload, is_result=True))
     events, _, _ = await resumed(store, ["Done."], [locate])
     assert events.one(ToolCompleted).result == given
+
+
+async def test_only_whole_results_are_stored_as_such(make_store: Callable[[], Any]) -> None:
+    locate = Tool.external(name="locate", description="Locate.", parameters={"type": "object", "properties": {}})
+    given = ToolResult(call_id="c1", content="no signal", outcome="error", data=[1])
+    for reply, is_result in ((given, True), (json.loads(given.to_json()), False), ("north", False)):
+        store = make_store()
+        subject = Agent(ScriptedModel(call("locate", call_id="c1"), "Done."), tools=[locate], store=store)
+        async with subject.stream("Go", session="s") as run:
+            async for event in run:
+                if event.type == "reply_requested":
+                    run.reply("c1", reply)
+        (closed,) = [one for one in (await store.load("s")).records if one.kind == "question_closed"]
+        assert closed.is_result is is_result
+        assert closed.reply == reply

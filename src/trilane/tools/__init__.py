@@ -5,7 +5,7 @@ from __future__ import annotations
 from .arguments import ToolArgumentsError, parse_arguments
 from .definition import Tool, as_tool, check_tools
 from .options import ToolOptions, tool
-from .results import error_result, render_result, reply_result, unknown_tool_result
+from .results import error_result, render_result, unknown_tool_result
 
 __all__ = [
     "Tool",
@@ -16,7 +16,6 @@ __all__ = [
     "error_result",
     "parse_arguments",
     "render_result",
-    "reply_result",
     "tool",
     "unknown_tool_result",
 ]

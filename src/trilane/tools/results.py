@@ -28,11 +28,10 @@ from .arguments import ToolArgumentsError
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-__all__ = ["cut_text", "error_result", "render_result", "reply_result", "unknown_tool_result"]
+__all__ = ["cut_text", "error_result", "render_result", "unknown_tool_result"]
 
 _MEDIA = (ImagePart, AudioPart, FilePart)
 _OUTCOMES = get_args(Outcome)
-_FIELDS = {"call_id", "content", "outcome", "data"}
 _DEEPEST = 100
 _encode: Callable[[object], str] | None = None
 
@@ -61,20 +60,6 @@ def render_result(value: object, *, call_id: str, max_chars: int | None = 20000)
         reason = f"turning it into text raised {type(error).__name__}"
     text = f"The tool ran, but its result ({type(value).__name__}) cannot be shown: {reason}."
     return ToolResult(call_id=call_id, content=clean_text(text), outcome="error")
-
-
-def reply_result(reply: object, *, call_id: str, max_chars: int | None = 20000) -> ToolResult:
-    """The result for what came back for a call that somebody else ran: as for a tool that returned it.
-
-    What is stored, or comes over a wire, is JSON. There a whole `ToolResult` is an object with its fields, all of them,
-    that names the call.
-    """
-    if isinstance(reply, Mapping) and reply.get("call_id") == call_id and reply.keys() == _FIELDS:
-        try:
-            reply = ToolResult.from_json(_dumps(dict(reply)))
-        except (TypeError, ValueError, RecursionError):
-            pass  # it is something of the tool's own, which only looks like one
-    return render_result(reply, call_id=call_id, max_chars=max_chars)
 
 
 def error_result(call: ToolCall, exception: BaseException, *, max_chars: int | None = 20000) -> ToolResult:
