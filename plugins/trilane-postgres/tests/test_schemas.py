@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,11 @@ async def test_schemas_of_every_version_open_and_go_on(make: Make, dsn: str, sql
     store = make()
     records = (await store.load("old")).records
     assert [record.kind for record in records[-4:]] == ["view_replaced", "run_ended", "newer", "message"]
-    assert {number: record.to_json() for number, record in enumerate(records[:-1], 1)} == bodies
+    told = {number: json.loads(record.to_json()) for number, record in enumerate(records[:-1], 1)}
+    stored = {number: json.loads(body) for number, body in bodies.items()}
+    # A release may know fields that the one that wrote them did not.
+    assert {number: {key: told[number].get(key) for key in body} for number, body in stored.items()} == stored
+    assert told.keys() == stored.keys()
     assert records[-1] == said("x" * 16385, id="large")
     assert await store.view_start("old") == 8
     infos = {info.id: (info.title, info.version, info.forked_from) for info in await store.list_sessions()}
