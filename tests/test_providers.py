@@ -289,7 +289,7 @@ class _Client:
         self.closed = False
 
     async def close(self) -> None:
-        await anyio.sleep(0.01)
+        await anyio.lowlevel.checkpoint()
         self.closed = True
 
 

@@ -309,7 +309,7 @@ class EventLoop:
         try:
             self._call_soon(function)
         except self._gone:
-            pass
+            pass  # the event loop has ended: nobody waits
 
 
 def running_event_loop() -> EventLoop:

@@ -460,7 +460,7 @@ class _TrioArrival:
         try:
             self._token.run_sync_soon(self._event.set)
         except self._gone:
-            pass
+            pass  # the event loop has ended: nobody waits
 
     async def wait(self) -> None:
         await self._event.wait()

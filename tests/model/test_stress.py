@@ -65,7 +65,7 @@ class SlowStage(Stage):
         for _ in range(self.chooser.choice((0, 0, 1, 2, 5))):
             await self.checkpoint()
         if self.chooser.random() < 0.1:
-            await self.sleep(0.001)
+            await self.sleep(0.001)  # real time: timers fire in between
         await super().call(label)
 
 

@@ -232,7 +232,7 @@ def test_a_plugin_that_is_held_after_it_was_taken_out() -> None:
 SLOW = """
 import time, threading
 print("hello")
-time.sleep(0.8)
+time.sleep(0.8)  # real time: the import is slow
 threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
 """
 HOOK = "from trilane import hookimpl\n@hookimpl\ndef before_run(run: object) -> None: ...\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ class ChatLeft(Exception):
         self.exit_status = exit_status
 
 
-class ChatFront:
+class ChatFront(ABC):
     """Takes lines in, shows what there is to see.
 
     Attributes:
@@ -39,53 +40,53 @@ class ChatFront:
     is_interactive = False
     can_ask = False
 
+    @abstractmethod
     async def request(self) -> str:
         """The next thing somebody says while no run is on.
 
         Raises:
             ChatLeft: there will be no more.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def give_back(self, text: str) -> None:
         """Put a text that was not heard where it can be used again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def renderer(self) -> Renderer:
         """What shows the next run."""
-        raise NotImplementedError
 
+    @abstractmethod
     def attend(self, run: RunStream[Any], take: Callable[[str], None]) -> AbstractContextManager[object]:
         """While it is entered, `run` is on, and what is said goes to `take`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make_interrupts(self, run: RunStream[Any], renderer: Renderer, tally: Tally) -> Interrupts:
         """What signals do while a run is on."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def ask(self, prompt: str, text: str = "", *, choices: Sequence[str] = ()) -> str:
         """Ask for one line; `text` stands there to be edited.
 
         Raises:
             NobodyAnswers: the prompt was closed.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def show(self, text: str) -> None:
         """Show lines about a question."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tell(self, text: str) -> None:
         """Show what a command was asked for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def note(self, text: str) -> None:
         """Show a remark of the chat's own."""
-        raise NotImplementedError
 
+    @abstractmethod
     def error(self, text: str) -> None:
         """Show what went wrong."""
-        raise NotImplementedError
 
 
 def stopping(

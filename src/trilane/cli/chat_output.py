@@ -47,7 +47,7 @@ class OutputAside:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except (OSError, ValueError):
+            except (OSError, ValueError):  # who reads it is gone; there is nobody to say so to
                 pass
         self.restore()
         os.close(self._write)

@@ -182,5 +182,5 @@ def _prompt(text: str) -> None:
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # nobody sees it; reading the answer will say so
         pass

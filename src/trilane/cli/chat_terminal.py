@@ -127,7 +127,7 @@ class ChatTerminal(ChatFront):
         try:
             os.write(self._tty.fileno(), f"{_PASTES[1]}\x1b[?25h".encode())
             termios.tcsetattr(0, termios.TCSANOW, self._before)
-        except (OSError, termios.error):
+        except (OSError, termios.error):  # the terminal is gone, and what it was with it
             pass
 
     def _leave(self, status: int) -> None:

@@ -6,6 +6,7 @@ one for terminals is in `terminal.py`, apart because it imports rich.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import IO, TYPE_CHECKING, Any
 
 from trilane._records import adapter, error_text
@@ -44,28 +45,28 @@ if TYPE_CHECKING:
 __all__ = ["HumanRenderer", "JsonRenderer", "PlainRenderer", "Renderer", "answer_of"]
 
 
-class Renderer:
+class Renderer(ABC):
     """Shows the events of one run, in order."""
 
+    @abstractmethod
     def show(self, event: Event) -> None:
         """Show one event.
 
         Raises:
             BrokenPipeError: nobody reads the output any more.
         """
-        raise NotImplementedError
 
     def note(self, text: str) -> None:
         """Show a line of the command's own, on stderr."""
         say(text)
 
-    def pause(self) -> None:
+    def pause(self) -> None:  # noqa: B027  (most have nothing to do there)
         """Leave the terminal in peace: a question is about to be asked."""
 
-    def resume(self) -> None:
+    def resume(self) -> None:  # noqa: B027
         """The question is answered."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Leave everything as it was found. May be called twice."""
 
 
@@ -152,9 +153,9 @@ class HumanRenderer(Renderer):
 
     # ---- what subclasses draw
 
+    @abstractmethod
     def text(self, text: str) -> None:
         """More of the answer."""
-        raise NotImplementedError
 
     def text_completed(self) -> None:
         """The text that was shown so far is followed by something else."""
@@ -167,32 +168,32 @@ class HumanRenderer(Renderer):
         if event.attempt > 1:
             self.warning(f"the model call is made again (attempt {event.attempt})")
 
+    @abstractmethod
     def message_completed(self, event: MessageCompleted) -> None:
         """A message of the model has ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tool_started(self, call: ToolCall, path: tuple[str, ...]) -> None:
         """A tool is about to run."""
-        raise NotImplementedError
 
     def tool_progress(self, event: ToolProgress, path: tuple[str, ...]) -> None:
         """A tool says how far it is."""
 
+    @abstractmethod
     def tool_completed(self, call: ToolCall, result: ToolResult, path: tuple[str, ...]) -> None:
         """A call has its result."""
-        raise NotImplementedError
 
+    @abstractmethod
     def completed(self, result: RunResult[Any]) -> None:
         """The run has its answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def broken_off(self, result: RunResult[Any]) -> None:
         """The run ended without an answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def line(self, text: str) -> None:
         """One line beside the answer."""
-        raise NotImplementedError
 
     def detail(self, text: str) -> None:
         """A line for those who asked for details."""

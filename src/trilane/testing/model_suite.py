@@ -50,7 +50,7 @@ class ModelConformance:
 
     def make(self) -> Model:
         """A new model, which answers `request` with some text and opens nothing that outlives `aclose`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.make has to return the model that is tested")
 
     def request(self) -> ModelRequest:
         """What the model is asked; override it for one that answers only some requests."""

@@ -100,7 +100,7 @@ class ProviderConformance:
             settings: Any of `connect_seconds`, `first_byte_seconds`, `idle_seconds`, `total_seconds`, `max_retries`,
                 and `max_retry_after_seconds`; the adapter's defaults for the others.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.make has to return a model that asks `server`")
 
     async def _run(
         self, *script: Any, consumer: Consumer | None = None, request: ModelRequest | None = None, **settings: Any

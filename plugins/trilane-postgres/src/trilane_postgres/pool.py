@@ -209,7 +209,7 @@ class Pool:
             if not job.dropped:
                 value = self._persistently(line, job)
         except DroppedError:
-            pass
+            pass  # nobody waits for it any more
         except (SessionError, OSError) as caught:
             error = caught
         except load_driver().Error as caught:

@@ -169,7 +169,7 @@ class Worker:
                     connection = self._connect()
                 value = self._patiently(connection, job)
         except DroppedError:
-            pass
+            pass  # nobody waits for it any more
         except (SessionError, OSError) as caught:
             error = caught
         except sqlite3.Error as caught:

@@ -291,7 +291,7 @@ class Client:
         try:
             await self._socket.send(message.model_dump_json())
         except ConnectionClosed:
-            pass
+            pass  # what reads finds that too, and connects again
 
     async def _acknowledge(self, run: ClientRun, seq: int) -> None:
         await self._send(p.Acknowledge(run=run.run_id, seq=seq))
@@ -330,7 +330,7 @@ class Client:
                     text = f"there is no Trilane server at {self._url}: HTTP {status}; give the address it prints"
                     return self._give_up(RequestRefused(text, code="not_found"))
             except (OSError, WebSocketException, TimeoutError):
-                pass
+                pass  # below it is tried again
             self._lost()
             pause = min(self._retry_seconds, pause * 2)
             await asyncio.sleep(pause)

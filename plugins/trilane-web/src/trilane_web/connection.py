@@ -481,7 +481,7 @@ class Connection:
                     async with asyncio.timeout(pause):
                         await self._urgent.wait()
                 except TimeoutError:
-                    pass
+                    pass  # nothing urgent came in the pause
 
     def _news(self, subscription: Subscription) -> None:
         """A watched run has a new event, or has ended."""

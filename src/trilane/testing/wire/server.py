@@ -322,7 +322,7 @@ class WireServer:
                 last = exchange.number
                 answering = asyncio.ensure_future(self._answer(exchange, writer))
         except (asyncio.IncompleteReadError, ConnectionError, ValueError):
-            pass
+            pass  # the client is gone, or sends what is no request
         finally:
             with self._lock:
                 self._open -= 1
