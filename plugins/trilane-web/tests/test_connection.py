@@ -244,11 +244,21 @@ async def test_the_id_of_a_message_that_cannot_be_used_is_no_trouble_either(serv
         assert (await wire.ask("ping"))["type"] == "pong"
 
 
-async def test_what_was_sent_before_a_run_was_left_may_be_acknowledged_after_it_is_watched_again(serve: Serve) -> None:
-    async with serve(_agent()) as server, server.wire() as wire:
+@pytest.mark.parametrize("left", ["asked for", "to make room"])
+async def test_what_was_sent_before_a_run_was_left_may_be_acknowledged_after_it_is_watched_again(
+    serve: Serve, left: str
+) -> None:
+    settings = WebSettings(limits=WebLimits(watched_runs=1))
+    async with serve(_agent(), settings=settings) as server, server.wire() as wire:
         answer = await wire.ask("start", text="hi", acknowledgement="detached")
         last = (await wire.until_event(answer["run"], "run_completed"))["seq"]
-        assert (await wire.ask("unwatch", run=answer["run"]))["type"] == "done"
+        if left == "asked for":
+            assert (await wire.ask("unwatch", run=answer["run"]))["type"] == "done"
+        else:
+            await server.until(lambda: not server.web.runs.running())
+            other = await wire.ask("start", text="hi", acknowledgement="detached")
+            await wire.until_event(other["run"], "run_completed")
+            await server.until(lambda: not server.web.runs.running())
         await wire.send("watch", session=answer["session"], run=answer["run"], after=last - 1, id="again")
         await wire.send("ack", run=answer["run"], seq=last)
         assert (await wire.until("run", re="again"))["next"] == last

@@ -273,9 +273,6 @@ class Connection:
                 subscription = self._watched.pop(message.run, None)
                 if subscription is not None:
                     self._leave(subscription)
-                    self._left[message.run] = subscription.acknowledgeable
-                    if len(self._left) > self._limits.watched_runs:
-                        del self._left[next(iter(self._left))]
                 self._answer(p.Confirmed(re=message.id))
             case p.ReplyGiven():
                 receipt = host.reply(principal, message.session, message.question, message.payload)
@@ -433,6 +430,9 @@ class Connection:
     def _leave(self, subscription: Subscription) -> None:
         self._unwatch(subscription)
         subscription.live.detach(self)
+        self._left[subscription.live.run_id] = subscription.acknowledgeable
+        if len(self._left) > 2 * self._limits.watched_runs:  # all that were watched may be left at once
+            del self._left[next(iter(self._left))]
 
     def _unwatch(self, subscription: Subscription) -> None:
         if subscription.wake is not None:
