@@ -9,6 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from quiet import ADDITIONS
+
 __all__ = ["HOOKS", "REFERENCE", "report"]
 
 #: The peer that every ratio is against.
@@ -196,6 +198,14 @@ _SECTIONS = {
 }
 
 
+def _quiet(limit_ms: float | None) -> Iterator[str]:
+    if limit_ms is not None:
+        yield (
+            f"Samples count only where a loop of {ADDITIONS:,} additions took at most {limit_ms:g} ms just before and "
+            "just after; others were taken again."
+        )
+
+
 def report(data: dict[str, Any], page: Path) -> None:
     """Write the tables of all workloads that `data` has samples of."""
     samples = _Samples(data)
@@ -205,6 +215,7 @@ def report(data: dict[str, Any], page: Path) -> None:
         "",
         f"Taken {data['when']}, Python {data['python']}, {data['cores']} cores.",
         "Each number is the median over repeats. `cpu` is the process's own CPU time: less noisy than wall time.",
+        *_quiet(data.get("quiet_ms")),
         f"`x {REFERENCE}` is the ratio to `{REFERENCE}`, of the cpu figure or, where only that is given, of wall time.",
         "",
     ]

@@ -18,9 +18,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from quiet import when_quiet
 from report import HOOKS, report
 
 HERE = Path(__file__).resolve().parent
@@ -124,7 +126,9 @@ def _measure(peers: list[str], workload: str, options: argparse.Namespace, rows:
         turn = repeat % len(peers)
         for count in hooks:
             for peer in peers[turn:] + peers[:turn]:
-                found = _call(peer, workload, points, count, options.timeout)
+                sample = partial(_call, peer, workload, points, count, options.timeout)
+                name = f"{workload} of {peer}"
+                found = sample() if options.quiet is None else when_quiet(sample, options.quiet, name)
                 rows += [{**row, "rep": repeat} for row in found]
         print(time.strftime("%H:%M:%S"), workload, "repeat", repeat, "done", file=sys.stderr, flush=True)
 
@@ -136,6 +140,8 @@ def _with_earlier(data: dict[str, Any], path: Path, workloads: list[str], *, kee
         for row in earlier["rows"]
         if keep_all or not (row["peer"] in data["peers"] and row["workload"] in workloads)
     ]
+    limits = (data["quiet_ms"], earlier.get("quiet_ms"))
+    data["quiet_ms"] = None if None in limits else max(limits)
     data["venvs"] = {**earlier["venvs"], **data["venvs"]}
     data["peers"] = earlier["peers"] + [peer for peer in data["peers"] if peer not in earlier["peers"]]
 
@@ -146,6 +152,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workloads", default=",".join(REPEATS))
     parser.add_argument("--repeats", type=int)
     parser.add_argument("--timeout", type=float, default=90, help="seconds for one sample")
+    parser.add_argument("--quiet", type=float, help="take only samples with the machine quiet: see quiet.py; in ms")
     parser.add_argument("--quick", action="store_true", help="smaller points, one repeat; writes results-quick.*")
     parser.add_argument("--merge", action="store_true", help="keep the other rows of an earlier results.json")
     parser.add_argument("--append", action="store_true", help="add repeats to an earlier results.json")
@@ -169,6 +176,7 @@ def main() -> None:
         "when": time.strftime("%Y-%m-%d %H:%M"),
         "python": sys.version.split()[0],
         "cores": os.cpu_count(),
+        "quiet_ms": options.quiet,
         "peers": peers,
         "venvs": {peer: _venv_facts(peer) for peer in peers},
         "rows": [],
