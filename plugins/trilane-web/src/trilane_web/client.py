@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from trilane import Event, Receipt, TrilaneError, event_from_json, new_id
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
 __all__ = ["Client", "ClientRun", "ConnectionLost", "RequestRefused", "RunGap", "connect"]
+
+_logger = logging.getLogger("trilane.web")
+
+A = TypeVar("A", p.RunAttached, p.ReceiptGiven, p.Confirmed, p.ServerPong)
 
 _ANSWERS: dict[str, type[p.DownMessage]] = {
     "run": p.RunAttached,
@@ -67,6 +73,8 @@ class RunGap(TrilaneError):
 class ClientRun:
     """A run on the server, read with `async for`.
 
+    Once nobody has it any more, the server is told that it is not watched: what it does then, its `on_disconnect` says.
+
     Attributes:
         session: Its session.
         run_id: The run.
@@ -80,20 +88,37 @@ class ClientRun:
         self.driver = False
         self.last = after
         self._client = client
-        self._events: deque[Event | RunGap] = deque()
+        self._events: deque[Event | RunGap | int] = deque()  # a number is that of an event of a later release
         self._news = asyncio.Event()
         self._held = 0  # sequence number of the event the caller has
         self._over = False
         self._watched = True
         self._error: Exception | None = None
+        self._drop = weakref.finalize(self, client._dropped, run_id)
+        self._drop.atexit = False
 
     def __aiter__(self) -> ClientRun:
         return self
 
     async def __anext__(self) -> Event:
-        if self._held:
-            await self._client._acknowledge(self, self._held)
-            self._held = 0
+        while True:
+            if self._held:
+                await self._client._acknowledge(self, self._held)
+                self._held = 0
+            event = await self._next()
+            if not isinstance(event, int):
+                break
+            self._held = event  # nothing to show, but the run may wait for it
+        if isinstance(event, RunGap):
+            raise event
+        self._held = event.seq
+        if event.type in TERMINAL:
+            self._over = True
+            self._drop.detach()
+            self._client._forget(self)
+        return event
+
+    async def _next(self) -> Event | RunGap | int:
         while not self._events:
             if self._error is not None:
                 raise self._error
@@ -104,13 +129,7 @@ class ClientRun:
                 await self._client._watch_again(self)
             self._news.clear()
             await self._news.wait()
-        event = self._events.popleft()
-        if isinstance(event, RunGap):
-            raise event
-        self._held = event.seq
-        if event.type in TERMINAL:
-            self._over = True
-        return event
+        return self._events.popleft()
 
     async def wait(self) -> Event:
         """Read to the end, and return the terminal event.
@@ -130,8 +149,14 @@ class ClientRun:
         for value in events:
             if value["seq"] <= self.last:
                 continue  # sent again around a reconnect
+            try:
+                self._events.append(event_from_json(json.dumps(value)))
+            except ValidationError as error:
+                if error.errors()[0]["type"] != "union_tag_invalid":
+                    raise
+                self._client._pass_over(value["type"])
+                self._events.append(int(value["seq"]))
             self.last = value["seq"]
-            self._events.append(event_from_json(json.dumps(value)))
         self._news.set()
         return len(self._events) < HELD_EVENTS
 
@@ -159,7 +184,14 @@ class Client:
         self._socket: ClientConnection | None = None
         self._ready = asyncio.Event()
         self._asked: dict[str, tuple[p.UpMessage, asyncio.Future[p.DownMessage]]] = {}
-        self._runs: dict[str, ClientRun] = {}
+        # Those that somebody has; and those of which events came before whoever asked for them was told of them.
+        self._runs: weakref.WeakValueDictionary[str, ClientRun] = weakref.WeakValueDictionary()
+        self._early: dict[str, ClientRun] = {}
+        self._attaching = 0
+        self._passed_over: set[str] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._out_of_reach = False
         self._task: asyncio.Task[None] | None = None
         self._refusal: Exception | None = None
         self._frames = 0
@@ -180,16 +212,15 @@ class Client:
         Raises:
             RequestRefused: it was not started.
         """
-        return await self._attached(
-            p.Start(
-                id=new_id(),
-                text=text,
-                session=session,
-                acknowledgement=acknowledgement,
-                on_disconnect=on_disconnect,
-                key=new_id(),
-            )
+        start = p.Start(
+            id=new_id(),
+            text=text,
+            session=session,
+            acknowledgement=acknowledgement,
+            on_disconnect=on_disconnect,
+            key=new_id(),
         )
+        return self._existing(await self._attach(start, 0))
 
     async def resume(
         self,
@@ -203,11 +234,10 @@ class Client:
         Raises:
             RequestRefused: there is nothing to take up.
         """
-        return await self._attached(
-            p.Resume(
-                id=new_id(), session=session, acknowledgement=acknowledgement, on_disconnect=on_disconnect, key=new_id()
-            )
+        resume = p.Resume(
+            id=new_id(), session=session, acknowledgement=acknowledgement, on_disconnect=on_disconnect, key=new_id()
         )
+        return self._existing(await self._attach(resume, 0))
 
     async def watch(self, session: str, run: str = "", *, after: int = 0) -> ClientRun | None:
         """Read a run that goes on, or ended a short while ago; None if the session has no active one.
@@ -215,8 +245,7 @@ class Client:
         Raises:
             RequestRefused: there is no such session or run.
         """
-        answer = await self._ask(p.Watch(id=new_id(), session=session, run=run, after=after))
-        return self._adopt(answer, after) if isinstance(answer, p.RunAttached) and answer.run else None
+        return await self._attach(p.Watch(id=new_id(), session=session, run=run, after=after), after)
 
     async def reply(self, session: str, question: str, payload: JsonValue) -> Receipt:
         """Answer a question.
@@ -224,8 +253,8 @@ class Client:
         Raises:
             RequestRefused: there is no such session.
         """
-        answer = await self._ask(p.ReplyGiven(id=new_id(), session=session, question=question, payload=payload))
-        assert isinstance(answer, p.ReceiptGiven)
+        reply = p.ReplyGiven(id=new_id(), session=session, question=question, payload=payload)
+        answer = await self._ask(reply, p.ReceiptGiven)
         return Receipt(status=answer.status, reasons=tuple(answer.reasons))
 
     async def steer(self, session: str, text: str) -> None:
@@ -235,7 +264,7 @@ class Client:
             RequestRefused: there is no active run.
             ConnectionLost: it is not known whether it was said.
         """
-        await self._ask(p.Steer(id=new_id(), session=session, text=text))
+        await self._ask(p.Steer(id=new_id(), session=session, text=text), p.Confirmed)
 
     async def follow_up(self, session: str, text: str) -> None:
         """Say something to be heard after the answer.
@@ -244,7 +273,7 @@ class Client:
             RequestRefused: there is no active run.
             ConnectionLost: it is not known whether it was said.
         """
-        await self._ask(p.FollowUp(id=new_id(), session=session, text=text))
+        await self._ask(p.FollowUp(id=new_id(), session=session, text=text), p.Confirmed)
 
     async def stop(self, session: str, *, boundary: bool = False, reason: str = "stopped by the client") -> None:
         """Stop the session's run, at once or at its next boundary.
@@ -253,25 +282,37 @@ class Client:
             RequestRefused: there is no active run.
         """
         when = "boundary" if boundary else "now"
-        await self._ask(p.Stop.model_validate({"id": new_id(), "session": session, "when": when, "reason": reason}))
+        stop = p.Stop.model_validate({"id": new_id(), "session": session, "when": when, "reason": reason})
+        await self._ask(stop, p.Confirmed)
 
     async def ping(self) -> None:
         """Return when the server has answered."""
-        await self._ask(p.Ping(id=new_id()))
+        await self._ask(p.Ping(id=new_id()), p.ServerPong)
 
-    async def _attached(self, message: p.Start | p.Resume) -> ClientRun:
-        answer = await self._ask(message)
-        assert isinstance(answer, p.RunAttached)
-        return self._adopt(answer, 0)
+    async def _attach(self, message: p.Start | p.Resume | p.Watch, after: int) -> ClientRun | None:
+        self._attaching += 1
+        try:
+            answer = await self._ask(message, p.RunAttached)
+            if not answer.run:
+                return None
+            run = self._runs.get(answer.run) or self._made(answer.session, answer.run, after)
+            run.driver = answer.driver
+            return run
+        finally:
+            self._attaching -= 1
+            if not self._attaching:
+                self._early.clear()
 
-    def _adopt(self, answer: p.RunAttached, after: int) -> ClientRun:
-        run = self._runs.get(answer.run)
+    def _existing(self, run: ClientRun | None) -> ClientRun:
         if run is None:
-            run = self._runs[answer.run] = ClientRun(self, answer.session, answer.run, after=after)
-        run.driver = answer.driver
+            raise _not_understood(self._url, "it started no run")
         return run
 
-    async def _ask(self, message: p.UpMessage) -> p.DownMessage:
+    def _made(self, session: str, run_id: str, after: int) -> ClientRun:
+        run = self._runs[run_id] = ClientRun(self, session, run_id, after=after)
+        return run
+
+    async def _ask(self, message: p.UpMessage, kind: type[A]) -> A:
         if self._refusal is not None:
             raise self._refusal
         future: asyncio.Future[p.DownMessage] = asyncio.get_running_loop().create_future()
@@ -279,7 +320,10 @@ class Client:
         try:
             await self._ready.wait()
             await self._send(message)
-            return await future
+            answer = await future
+            if not isinstance(answer, kind):
+                raise _not_understood(self._url, f"a {type(message).__name__} is answered by a {type(answer).__name__}")
+            return answer
         finally:
             self._asked.pop(message.id, None)
 
@@ -298,6 +342,32 @@ class Client:
 
     async def _watch_again(self, run: ClientRun) -> None:
         await self._send(p.Watch(session=run.session, run=run.run_id, after=run.last))
+
+    # ---- runs that nobody reads --------------------------------------------------------------------------------------
+
+    def _forget(self, run: ClientRun) -> None:
+        """Its last event was handed out."""
+        if self._runs.get(run.run_id) is run:
+            del self._runs[run.run_id]
+
+    def _dropped(self, run_id: str) -> None:
+        """Nobody has a run any more. Called where the last reference went away, in whatever thread that was."""
+        with suppress(RuntimeError):  # the loop has ended, and the connection with it
+            self._loop.call_soon_threadsafe(self._leave, run_id)
+
+    def _leave(self, run_id: str) -> None:
+        asked = (message for message, _ in self._asked.values() if isinstance(message, p.Watch))
+        if run_id in self._runs or self._socket is None or any(message.run in ("", run_id) for message in asked):
+            return  # somebody has it again, or soon will
+        task = self._loop.create_task(self._send(p.Unwatch(run=run_id)))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def _pass_over(self, kind: str) -> None:
+        """An event of a later release. Said once for each type."""
+        if kind not in self._passed_over:
+            self._passed_over.add(kind)
+            _logger.warning("events of type %r are not known here and passed over; install a later trilane", kind)
 
     # ---- the connection ----------------------------------------------------------------------------------------------
 
@@ -329,8 +399,11 @@ class Client:
                 if 300 <= status < 500 and self.welcome is None:
                     text = f"there is no Trilane server at {self._url}: HTTP {status}; give the address it prints"
                     return self._give_up(RequestRefused(text, code="not_found"))
-            except (OSError, WebSocketException, TimeoutError):
-                pass  # below it is tried again
+                self._say_once(error)
+            except (OSError, WebSocketException, TimeoutError) as error:
+                self._say_once(error)
+            except Exception as error:  # also one of ours: whoever waits must not wait for ever
+                return self._give_up(_not_understood(self._url, error))
             self._lost()
             pause = min(self._retry_seconds, pause * 2)
             await asyncio.sleep(pause)
@@ -340,54 +413,56 @@ class Client:
         await socket.send(hello.model_dump_json())
         async with asyncio.timeout(10):
             value = json.loads(await socket.recv())
-        if value["type"] != "welcome":
-            raise RequestRefused(str(value.get("message", "no welcome came")), code=str(value.get("code", "failed")))
+        if value["type"] == "error":
+            raise RequestRefused(str(value["message"]), code=str(value["code"]))
         self.welcome = p.Welcome.model_validate(value)
         self._socket = socket
+        self._out_of_reach = False
         # What waits for an answer first: a `watch` among it may be of a run that goes on further along.
         for message, _ in list(self._asked.values()):
             await self._send(message)
-        for run in self._runs.values():
-            if run._watched and not run._over:
+        for run in list(self._runs.values()):
+            if run._watched:
                 await self._watch_again(run)
         self._ready.set()
 
     async def _read(self, socket: ClientConnection) -> None:
         async for frame in socket:
-            value = json.loads(frame)
-            kind = value["type"]
-            if kind == "events":
-                self._frames += 1
-                run = self._runs.get(value["run"])
-                if run is None:
-                    run = self._early(value)
-                if not run._take(value["events"]) and run._watched:
-                    run._watched = False
-                    await self._send(p.Unwatch(run=run.run_id))
-            elif kind == "gap":
-                if value["run"] in self._runs:
-                    self._runs[value["run"]]._gap(value["first"], value["reason"])
-            elif kind == "ping":
-                await self._send(p.Pong())
-            elif kind == "run" and not value["re"]:
-                if value["run"] in self._runs:
-                    self._runs[value["run"]].driver = value["driver"]
-            else:
-                self._answered(value)
+            await self._take(json.loads(frame))
 
-    def _early(self, value: dict[str, Any]) -> ClientRun:
-        """Events of a run whose `start` was answered a moment ago, before its caller could take note."""
-        first = value["events"][0]
-        run = self._runs[value["run"]] = ClientRun(self, first["session_id"], value["run"], after=first["seq"] - 1)
-        return run
+    async def _take(self, value: dict[str, Any]) -> None:  # apart from `_read`, which would keep a run it waits behind
+        kind = value["type"]
+        if kind == "events":
+            self._frames += 1
+            run = self._runs.get(value["run"])
+            if run is None and self._attaching:  # its caller was answered a moment ago, and could not take note yet
+                first = value["events"][0]
+                run = self._early[value["run"]] = self._made(first["session_id"], value["run"], first["seq"] - 1)
+            if run is not None and not run._take(value["events"]) and run._watched:
+                run._watched = False
+                await self._send(p.Unwatch(run=run.run_id))
+        elif kind == "gap":
+            run = self._runs.get(value["run"])
+            if run is not None:
+                run._gap(value["first"], value["reason"])
+        elif kind == "ping":
+            await self._send(p.Pong())
+        elif kind == "run" and not value["re"]:
+            run = self._runs.get(value["run"])
+            if run is not None:
+                run.driver = value["driver"]
+        elif "re" in value:
+            self._answered(value)
 
     def _answered(self, value: dict[str, Any]) -> None:
         _, future = self._asked.get(value["re"], (None, None))
         if value["type"] == "error" and future is None:
-            for run in self._runs.values():
-                if value["code"] == "not_found" and not run._over:
+            for run in list(self._runs.values()):
+                if value["code"] == "not_found":
                     run._fail(RequestRefused(value["message"], code="not_found"))
         if future is None or future.done():
+            if value["type"] == "run" and value["run"]:  # whoever asked for it was cancelled
+                self._leave(value["run"])
             return
         if value["type"] == "error":
             future.set_exception(RequestRefused(value["message"], code=value["code"]))
@@ -395,6 +470,11 @@ class Client:
         answer = _ANSWERS.get(value["type"])
         if answer is not None:
             future.set_result(answer.model_validate(value))
+
+    def _say_once(self, error: Exception) -> None:
+        if not self._out_of_reach:
+            _logger.warning("no connection to %s: %s; it is tried again", self._url, str(error) or type(error).__name__)
+        self._out_of_reach = True
 
     def _lost(self) -> None:
         self._socket = None
@@ -405,18 +485,27 @@ class Client:
 
     def _give_up(self, error: Exception) -> None:
         self._refusal = error
+        self._socket = None
         self._ready.set()
         for _, future in list(self._asked.values()):
             if not future.done():
                 future.set_exception(error)
-        for run in self._runs.values():
+        for run in list(self._runs.values()):
             run._fail(error)
 
     async def _close(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await asyncio.gather(self._task, *self._leaving, return_exceptions=True)
         self._give_up(ConnectionLost("the client was closed"))
+
+
+def _not_understood(url: str, reason: object) -> RequestRefused:
+    why = f"{type(reason).__name__}: {reason}" if isinstance(reason, Exception) else str(reason)
+    text = f"what {url} says cannot be understood: it is no Trilane server, or one of another version ({why[:200]})"
+    error = RequestRefused(text, code="wrong_protocol")
+    error.__cause__ = reason if isinstance(reason, Exception) else None
+    return error
 
 
 @asynccontextmanager
