@@ -14,6 +14,7 @@ from ._backend import new_waiter
 from ._dispatch import HookError
 from ._plain import plain_json
 from ._questions import OpenQuestion, ReplyRejected, schema_of
+from ._records import error_line
 from ._tasks import Clock, current_clock
 from .decisions import Reject
 from .errors import NoAnswererError, ReplyError, ReplyTimeoutError, RunCancelledError
@@ -97,9 +98,7 @@ def _receive(core: Core, question: Question, payload: Any) -> tuple[Any, str]:
             value = core.dispatcher.call_sync(implementation, core.context, question, payload)
         except Exception as error:
             core.dispatcher.count_error(implementation)
-            raise ReplyRejected(
-                f"plugin {implementation.plugin!r} failed in on_reply: {type(error).__name__}: {error}"
-            ) from error
+            raise ReplyRejected(f"plugin {implementation.plugin!r} failed in on_reply: {error_line(error)}") from error
         if isinstance(value, Reject):
             core.dispatcher.changed(implementation, None, value, question.call)
             raise ReplyRejected(str(value.reason))

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from ._plain import clean_json, plain_json
-from ._records import Record, adapter
+from ._records import Record, adapter, error_line
 from .config import ModelSettings
 from .errors import ModelError
 from .messages import (
@@ -69,7 +69,7 @@ def checked(record: R, *, clean: bool = True) -> R:
         try:
             fields = {key: tuple(value) if isinstance(value, Iterator) else value for key, value in fields.items()}
         except Exception as error:
-            raise ValueError(f"reading it failed with {type(error).__name__}: {error}") from error
+            raise ValueError(f"reading it failed with {error_line(error)}") from error
         record = type(record)(**fields)
     # What somebody's subclass adds is not kept anyway, and nothing that pydantic need know.
     cls = next(one for one in type(record).__mro__ if one.__module__.startswith("trilane."))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ._records import error_line, error_words
 from ._run import RunStream
 from ._tasks import current_clock
 from .errors import RunCancelledError, ToolError
@@ -53,8 +54,8 @@ async def run_child(
                 if not core.finished or error is not core.cause:
                     raise  # the parent's own stream failed, not the child
                 if isinstance(error, RunCancelledError):
-                    raise ToolError(f"The agent {name} was stopped: {error}") from error
-                raise ToolError(f"The agent {name} failed: {type(error).__name__}: {error}") from error
+                    raise ToolError(f"The agent {name} was stopped: {error_words(error)}") from error
+                raise ToolError(f"The agent {name} failed: {error_line(error)}") from error
             finally:
                 parent.children.remove(core)
                 parent.dispatcher.ledger.include(core.dispatcher.ledger)

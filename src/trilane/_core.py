@@ -17,7 +17,7 @@ from ._backend import EventLoop, Waiter
 from ._dispatch import Dispatcher, place_of
 from ._flush import write
 from ._publishing import publish
-from ._records import ListsOnDemand, made_before, stamped_from
+from ._records import ListsOnDemand, error_line, made_before, stamped_from
 from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, current_clock, wait_shielded
 from .channels import AgentEventQueue
 from .context import History, RunContext, Stash, ToolContext
@@ -469,11 +469,10 @@ class Core(ListsOnDemand):
 
     def report(self, plugin: str, hook: str, error: BaseException, *, strict: bool, disabled: bool) -> None:
         logger.warning(
-            "plugin %r failed in %s: %s: %s%s%s",
+            "plugin %r failed in %s: %s%s%s",
             plugin,
             hook,
-            type(error).__name__,
-            error,
+            error_line(error),
             place_of(error),
             " (switched off after 3 failures in a row)" if disabled else "",
         )
@@ -482,7 +481,7 @@ class Core(ListsOnDemand):
         self.failures.append(HookFailure(plugin=plugin, hook=hook, error=error, disabled=disabled))
         if strict and self.strict_error is None:
             self.strict_error = PluginError(
-                f"strict plugin {plugin!r} failed in {hook}: {type(error).__name__}: {error}", plugin=plugin, hook=hook
+                f"strict plugin {plugin!r} failed in {hook}: {error_line(error)}", plugin=plugin, hook=hook
             )
             self.strict_error.__cause__ = error
         if self.finished:

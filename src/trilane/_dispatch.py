@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 from ._checking import checked, checked_delta, checked_request
-from ._records import Record
+from ._records import Record, error_words
 from ._tasks import Clock, Ended, Frame
 from .decisions import CompactedHistory
 from .errors import HookTimeoutError, PluginError, RunLimitError
@@ -62,7 +62,7 @@ class HookError(Exception):
     """A hook failed: `error` is what it raised, or what it did wrong. Internal; never reaches a caller."""
 
     def __init__(self, implementation: HookImplementation, error: Exception) -> None:
-        super().__init__(str(error))
+        super().__init__(error_words(error))
         self.implementation = implementation
         self.error = error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._backend import Waiter, new_waiter
+from ._records import error_line
 from ._tasks import TaskHandle, wait_shielded
 from .errors import StoreError
 
@@ -102,9 +103,7 @@ async def _append(core: Core, records: tuple[SessionRecord, ...]) -> None:
             "the run ends, because what follows could not be kept. Check the store, or raise Limits.store_seconds."
         )
     if isinstance(outcome[0], BaseException):
-        raise StoreError(
-            f"session {core.session_id!r}: the store failed: {type(outcome[0]).__name__}: {outcome[0]}"
-        ) from outcome[0]
+        raise StoreError(f"session {core.session_id!r}: the store failed: {error_line(outcome[0])}") from outcome[0]
     core.version, core.unsure = outcome[0], 0
     if cancelled and not core.settled:  # a cancel that arrived inside the shield takes effect now
         import asyncio

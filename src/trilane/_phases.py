@@ -17,7 +17,7 @@ from ._checking import checked_messages
 from ._conversation import add_user_message, has_steering, take_steering, through_on_message
 from ._dispatch import HookError, Withheld
 from ._generate import generating
-from ._records import error_text
+from ._records import error_line
 from ._resume import first_step, take_up_tools
 from ._tasks import Ended
 from .decisions import CompactedHistory
@@ -118,7 +118,7 @@ async def _load_records(core: Core) -> None:
         ended = core.clock.pop(frame, error)
         if ended in (Ended.ASKED, Ended.FATAL):
             raise
-        what = f"did not load within {seconds:g} s" if ended is Ended.TIMED_OUT else f"{type(error).__name__}: {error}"
+        what = f"did not load within {seconds:g} s" if ended is Ended.TIMED_OUT else f"{error_line(error)}"
         raise StoreError(f"session {core.session_id!r} could not be loaded: {what}") from error
     core.clock.pop(frame, None)
 
@@ -453,7 +453,7 @@ async def _ask_to_compact(core: Core) -> tuple[bool, str]:
         if error is core.stop_error:  # from a model call that was not to begin any more
             core.check()
         core.dispatcher.report(failure)
-        return False, f"plugin {failure.implementation.plugin!r} failed: {type(error).__name__}: {error_text(error)}"
+        return False, f"plugin {failure.implementation.plugin!r} failed: {error_line(error)}"
     if value is None:
         return False, "nothing to compact"
     if not isinstance(value, CompactedHistory):

@@ -16,7 +16,9 @@ __all__ = [
     "ListsOnDemand",
     "Record",
     "adapter",
+    "error_line",
     "error_text",
+    "error_words",
     "made_before",
     "maker",
     "stamped",
@@ -364,13 +366,22 @@ class ErrorAsJson:
 
 
 def error_text(error: BaseException) -> str:
+    """What an error of anybody's says to users, as text that can be written in UTF-8."""
     text = getattr(error, "message", None)
-    if not isinstance(text, str):
-        try:
-            text = str(error)
-        except Exception:  # an exception whose __str__ raises must not break the stream that reports it
-            text = "(no readable message)"
-    return text.encode("utf-8", "replace").decode()
+    return (text if isinstance(text, str) else error_words(error)).encode("utf-8", "replace").decode()
+
+
+def error_words(error: BaseException) -> str:
+    """`str(error)` of an error of anybody's: one whose `__str__` raises must not break what reports it."""
+    try:
+        return str(error)
+    except Exception:
+        return "(no readable message)"
+
+
+def error_line(error: BaseException) -> str:
+    """The type of an error of anybody's, and what it says."""
+    return f"{type(error).__name__}: {error_words(error)}"
 
 
 def _rebuild(cls: type[Record], values: dict[str, Any]) -> Record:

@@ -21,6 +21,7 @@ from ._assembly import settled_parts
 from ._core import Core
 from ._dispatch import SUBJECTS, Dispatcher, HookError
 from ._plain import clean_json
+from ._records import error_words
 from ._tasks import current_clock
 from .errors import RunTimeoutError
 from .ledger import plain
@@ -197,7 +198,7 @@ class RecordingCore(Core):
         """The model failed."""
         self._settle_reply()
         known = {name: getattr(error, name, None) for name in ("retryable", "retry_after_seconds", "status")}
-        reply = {"error": type(error).__name__, "text": str(error), **plain_fields(known)}
+        reply = {"error": type(error).__name__, "text": error_words(error), **plain_fields(known)}
         if self.assembly is None or not self.assembly.shown:
             self._entries.append(["reply", reply])
             return
@@ -382,7 +383,7 @@ class _RecordingModel:
         try:
             response = await self._model.call(request, emit)
         except Exception as error:
-            self._core.note("aside", asker, {"error": type(error).__name__, "text": str(error)})
+            self._core.note("aside", asker, {"error": type(error).__name__, "text": error_words(error)})
             raise
         if hasattr(response, "parts"):
             taken = getattr(emit, "__self__", None)

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from trilane._backend import EventLoop, Waiter, checkpoint_if_cancelled, current_backend, new_waiter, running_event_loop
+from trilane._records import error_line
 from trilane.errors import AgentProtocolError, EventSinkClosed
 
 __all__ = ["EventSink"]
@@ -294,5 +295,5 @@ def _nobody_asked_for(error: BaseException, asked: int) -> bool:
 
 def _why(error: BaseException) -> str:
     if isinstance(error, Exception):
-        return f"a write failed with {type(error).__name__}: {error}"
+        return f"a write failed with {error_line(error)}"
     return f"its writer was ended by {type(error).__name__}"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from trilane._records import error_line
 from trilane.errors import AgentProtocolError, HookSpecError, PluginLoadError
 from trilane.hookspecs import HOOKS
 
@@ -225,7 +226,7 @@ class PluginManager:
                 return
             except Exception as refused:
                 error = refused
-        reason = str(error) if isinstance(error, PluginLoadError) else f"{type(error).__name__}: {error}"
+        reason = str(error) if isinstance(error, PluginLoadError) else error_line(error)
         self._not_loaded(info.replace(status="failed", reason=reason), error)
 
     def _import(self, info: PluginInfo, point: EntryPoint) -> tuple[object, PluginInfo, BaseException | None]:
@@ -423,7 +424,7 @@ class PluginManager:
             old.put_back()
             stays = ", the old one stays in use" if self.get(name) is not None else ""
             raise PluginLoadError(
-                f"plugin {name!r} of {info.origin} cannot be loaded anew{stays}: {type(error).__name__}: {error}",
+                f"plugin {name!r} of {info.origin} cannot be loaded anew{stays}: {error_line(error)}",
                 plugin=name,
             ) from error
         self._infos[name] = info.replace(status="loaded", reason="")
@@ -506,8 +507,7 @@ class PluginManager:
         plugin, info, error = self._import(info, point)
         if error is not None:
             raise PluginLoadError(
-                f"plugin {info.name!r} of {info.origin} supplies models but cannot be loaded: "
-                f"{type(error).__name__}: {error}",
+                f"plugin {info.name!r} of {info.origin} supplies models but cannot be loaded: {error_line(error)}",
                 plugin=info.name,
             ) from error
         check_object(plugin, info.name)

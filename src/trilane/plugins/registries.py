@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from trilane._records import Record
+from trilane._records import Record, error_line, error_words
 from trilane.errors import ConfigError, PluginLoadError, UnknownModelError
 
 from .settings import SettingsRegistry
@@ -265,4 +265,4 @@ def _check_name(plugin: str, what: str, name: str, taken: Collection[str]) -> No
 
 
 def _brief(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return error_line(error) if error_words(error) else type(error).__name__

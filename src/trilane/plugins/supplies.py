@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from trilane._records import error_line
 from trilane.errors import HookSpecError, PluginLoadError
 
 from .implementations import location, positional
@@ -77,7 +78,7 @@ class Supplies:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # the border to a plugin, of which nothing is registered yet
-            raise PluginLoadError(f"{place} failed: {type(error).__name__}: {error}", plugin=self.plugin) from error
+            raise PluginLoadError(f"{place} failed: {error_line(error)}", plugin=self.plugin) from error
         if hasattr(returned, "__await__"):
             getattr(returned, "close", lambda: None)()
             raise HookSpecError(

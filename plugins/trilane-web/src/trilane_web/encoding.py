@@ -24,14 +24,14 @@ def encode_event(event: Event, *, show_errors: bool) -> str:
     """
     try:
         text = event.to_json()
+        if event.type not in _WITH_ERRORS or show_errors:
+            return text
+        value = json.loads(text)
+        _hide(event, value)
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except Exception as error:  # whatever a plugin put into it
-        _logger.error("event %s of run %s cannot be written as JSON: %s", event.type, event.run_id, error)
+        _logger.error("event %s of run %s cannot be written as JSON", event.type, event.run_id, exc_info=error)
         return _bare(event)
-    if event.type not in _WITH_ERRORS or show_errors:
-        return text
-    value = json.loads(text)
-    _hide(event, value)
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _bare(event: Event) -> str:

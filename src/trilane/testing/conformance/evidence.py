@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trilane._records import error_line
 from trilane.errors import RunError
 from trilane.events import CustomEvent, Event, event_from_json
 from trilane.models import ModelRequest
@@ -43,7 +44,7 @@ class Evidence:
 def complaints(evidence: Evidence, plugin: str) -> Iterator[str]:
     """What is wrong with a run that was left to end by itself."""
     if evidence.error is not None and not isinstance(evidence.error, RunError):
-        yield f"the run failed with {_text(evidence.error)}"
+        yield f"the run failed with {error_line(evidence.error)}"
     result = evidence.result
     if result is None:
         if evidence.error is None or isinstance(evidence.error, RunError):
@@ -51,7 +52,7 @@ def complaints(evidence: Evidence, plugin: str) -> Iterator[str]:
         return
     failed = {failure.hook: failure.error for failure in result.hook_failures if failure.plugin == plugin}
     for hook, error in failed.items():
-        yield f"{hook} failed: {_text(error)}"
+        yield f"{hook} failed: {error_line(error)}"
     if evidence.events:
         yield from check_events(evidence.events)
     yield from check_history(result.messages)
@@ -67,7 +68,7 @@ def round_trips(evidence: Evidence) -> Iterator[str]:
             if isinstance(event, CustomEvent) and isinstance(back, CustomEvent):
                 same = same and back.data == event.data
         except Exception as error:
-            yield f"{type(event).__name__} cannot be written to JSON and read: {_text(error)}"
+            yield f"{type(event).__name__} cannot be written to JSON and read: {error_line(error)}"
         else:
             if not same:
                 yield f"{type(event).__name__} comes back from JSON as something else: {text[:200]}"
@@ -76,15 +77,11 @@ def round_trips(evidence: Evidence) -> Iterator[str]:
             if ModelRequest.from_json(request.to_json()) != request:
                 yield f"the request of turn {request.turn} comes back from JSON as something else"
         except Exception as error:
-            yield f"the request of turn {request.turn} cannot be written to JSON and read: {_text(error)}"
+            yield f"the request of turn {request.turn} cannot be written to JSON and read: {error_line(error)}"
     if evidence.result is not None:
         try:
             text = evidence.result.to_json()
             if RunResult.from_json(text).to_json() != text:
                 yield "the result comes back from JSON as something else"
         except Exception as error:
-            yield f"the result cannot be written to JSON and read: {_text(error)}"
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+            yield f"the result cannot be written to JSON and read: {error_line(error)}"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from trilane._records import error_line
 from trilane.errors import PluginError
 from trilane.messages import ToolCall
 from trilane.testing.clock import Backend
@@ -131,7 +132,7 @@ def _problems(subject: Subject, played: Played) -> list[str]:
     ignored = {"closed_once": repr(subject.name), "error_accounted": "hook.on_reply"}
     found = [f"{name}: {text}" for name, text in violations(played) if ignored.get(name, text + ".") not in text]
     own: list[Any] = [error for error in played.evidence.reported if not isinstance(error, Injected | PluginError)]
-    return found + [f"a hook failed: {type(error).__name__}: {error}" for error in own if _is_error(error)]
+    return found + [f"a hook failed: {error_line(error)}" for error in own if _is_error(error)]
 
 
 def _is_error(error: BaseException) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trilane import hookimpl
+from trilane._records import error_line
 from trilane.errors import RunError
 from trilane.hookspecs import HOOKS
 
@@ -86,7 +87,7 @@ async def _play(subject: Subject, neighbour: object) -> list[str]:
         except (RunError, _NeighbourError):
             pass
         except Exception as error:
-            found.append(f"the run failed with {type(error).__name__}: {error}")
+            found.append(f"the run failed with {error_line(error)}")
     result = run.result
     if not run.state.is_terminal:
         found.append(f"the run stands in {run.state.phase.name}")

@@ -15,6 +15,7 @@ import anyio.lowlevel
 from pydantic import JsonValue
 
 from trilane import Agent, Ask, RetryModel, SendBack, hookimpl, tool
+from trilane._records import error_line
 from trilane.errors import RunError, SessionError
 from trilane.messages import Message, ToolResult
 from trilane.models import Emit, ModelRequest, ModelResponse
@@ -131,7 +132,7 @@ def _stored(subject: Subject, agent: Agent[Any, str]) -> tuple[str | None, str]:
     try:
         text = json.dumps(value, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
-        return None, f"what it stores cannot be written to JSON: {type(error).__name__}: {error}"
+        return None, f"what it stores cannot be written to JSON: {error_line(error)}"
     if json.loads(text) != value:
         different = f"{_brief(text)} is not {_brief(repr(value))}"
         return None, f"what it stores comes back from JSON as something else: {different}"
@@ -214,7 +215,7 @@ class _Store:
                 if record_from_json(record.to_json()) != record:
                     self.findings.append(f"the record {record.kind} comes back from JSON as something else")
             except Exception as error:
-                what = f"{type(error).__name__}: {error}"
+                what = error_line(error)
                 self.findings.append(f"the record {record.kind} cannot be written to JSON and read: {what}")
         return version
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import anyio
 
 from trilane import Agent
+from trilane._records import error_line
 from trilane.errors import RunError
 from trilane.testing.clock import Backend
 from trilane.testing.history import check_history
@@ -121,5 +122,5 @@ async def _next_run(subject: Subject, agent: Agent[object, str]) -> list[str]:
     except RunError as error:
         return [] if error.result is None else check_history(error.result.messages)
     except Exception as error:
-        return [f"the next run on the session failed with {type(error).__name__}: {error}"]
+        return [f"the next run on the session failed with {error_line(error)}"]
     return check_history(result.messages)
