@@ -15,7 +15,7 @@ from ._dispatch import HookError
 from ._plain import plain_json
 from ._questions import OpenQuestion, ReplyRejected, schema_of
 from ._records import error_line
-from ._tasks import Clock, current_clock
+from ._tasks import Clock, clock_here, current_clock
 from .decisions import Reject
 from .errors import NoAnswererError, ReplyError, ReplyTimeoutError, RunCancelledError
 from .events import Question, QuestionClosedEvent, QuestionOpenedEvent, Receipt, ReplyReceived, ReplyRequested
@@ -218,7 +218,7 @@ async def ask_from_tool(core: Core, context: ToolContext[Any], prompt: str, sche
     if timeout is None:
         timeout = core.limits.reply_seconds
     deadline = None if timeout is None else core.timers.now() + timeout
-    clock, batch = current_clock.get(), core.batch
+    clock, batch = _clock_of(core, context.call), core.batch
     clock.pause()  # the time of the asking task stands still
     if batch is not None:
         batch.count_waiting(context.call.id, 1)
@@ -282,11 +282,17 @@ def _reply_to(core: Core, entry: OpenQuestion) -> Any:
     raise ReplyTimeoutError(f"nobody answered {prompt!r} of tool {entry.question.asked_by!r} in time")
 
 
-def call_from_thread(core: Core, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-    """Await `function(*args)` in the run's event loop, from a thread, and wait for it there."""
+def _clock_of(core: Core, call: ToolCall) -> Clock:
+    """The clock of the task that runs; that of the call in a task, or a thread, that the tool has of its own."""
+    runs = () if core.batch is None else core.batch.runs
+    return clock_here(next((run.clock for run in runs if run.call is call and run.clock is not None), core.clock))
+
+
+def call_from_thread(core: Core, call: ToolCall, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    """Await `function(*args)` for a call in the run's event loop, from a thread, and wait for it there."""
     over = threading.Event()
     outcome: list[tuple[bool, Any]] = []
-    clock = current_clock.get()
+    clock = _clock_of(core, call)
 
     async def work() -> None:
         current_clock.set(clock)  # time spent here is the tool's, and stands still where the tool's does

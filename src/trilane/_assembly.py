@@ -138,7 +138,10 @@ class Assembly:
             self._fast_texts.append(text)
             core.seq += 1
             event = self._fast_event(core, self.message_id, self._shown_index, text)
-            clock, queue = current_clock.get(), core.queue
+            main, queue = core.clock, core.queue
+            clock = current_clock.get(main)
+            if clock is not main and clock.watchdog is not core.watchdog:
+                clock = main  # the task is none of the run's: see `clock_here`
             try:
                 if core.offers and queue.putting is False:
                     since = clock.now()

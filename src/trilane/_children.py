@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._records import error_line, error_words
 from ._run import RunStream
-from ._tasks import current_clock
+from ._tasks import clock_here
 from .errors import RunCancelledError, ToolError
 from .events import ChildEvent
 from .plugins import CompiledHooks
@@ -31,7 +31,7 @@ async def run_child(
         ToolError: the child failed; the text says how, without its internals.
     """
     setup.parent = parent
-    setup.caller = (current_clock.get(), call_id)
+    setup.caller = (clock_here(parent.clock), call_id)
     setup.path = (*parent.path, name)
     setup.desk = parent.setup.desk
     setup.hooks = _together(setup.hooks, parent.setup.hooks)

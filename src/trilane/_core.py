@@ -18,7 +18,7 @@ from ._dispatch import Dispatcher, place_of
 from ._flush import write
 from ._publishing import publish
 from ._records import ListsOnDemand, error_line, made_before, stamped_from
-from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, current_clock, wait_shielded
+from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, clock_here, wait_shielded
 from .channels import AgentEventQueue
 from .context import History, RunContext, Stash, ToolContext
 from .errors import PluginError, RunCancelledError
@@ -373,7 +373,8 @@ class Core(ListsOnDemand):
 
         What events tell is stored by then, unless the caller knows of none that tells of a record (not `stored`).
         """
-        clock, main = current_clock.get(), self.clock
+        main = self.clock
+        clock = clock_here(main)
         # A tool's task writes nothing for the others: what it shows tells of no record that nobody else is writing.
         while self.flushing or (stored and self.outbox and clock is main):
             await self.flush()
@@ -445,7 +446,7 @@ class Core(ListsOnDemand):
         await publish(self, notification, to)
 
     async def emit_custom(self, name: str, data: JsonValue) -> None:
-        self.produce(CustomEvent, plugin=current_clock.get().plugin or self.agent_name, name=name, data=data)
+        self.produce(CustomEvent, plugin=clock_here(self.clock).plugin or self.agent_name, name=name, data=data)
         await self._put_or_drop()
 
     async def progress(self, call: ToolCall, text: str, data: JsonValue, fraction: float | None) -> None:
@@ -547,11 +548,11 @@ class Core(ListsOnDemand):
         """Something came in from outside: whoever waits should look again. From any thread."""
         self.loop.call(self._wake)
 
-    def from_thread(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    def from_thread(self, call: ToolCall, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """Await `function(*args)` in the event loop, from a thread of a tool."""
         from ._asking import call_from_thread
 
-        return call_from_thread(self, function, *args)
+        return call_from_thread(self, call, function, *args)
 
     def ask_from_tool(
         self, context: ToolContext[Any], prompt: str, schema: Any, timeout: float | None

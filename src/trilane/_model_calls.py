@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ._checking import checked_answer, emitted_delta
-from ._tasks import Ended, current_clock
+from ._tasks import Ended, Watchdog, current_clock, in_own_clock, is_foreign
 from .errors import AgentProtocolError, ModelError, RunCancelledError
 from .events import AgentEvent, CompactionProgress
 from .messages import AssistantPart, Delta, ReasoningPart, TextPart, ToolCall, ToolCallPart, Usage, clean_text
@@ -32,6 +32,7 @@ class _Run(Protocol):
     settled: bool
     finished: bool
     stop_error: RunCancelledError | None
+    watchdog: Watchdog
 
     def produce(self, event: type[AgentEvent], /, **fields: Any) -> None: ...
     async def put(self) -> None: ...
@@ -49,6 +50,8 @@ async def call_model(
         ModelError: the model did not answer in time, or with something that is no response.
         Exception: what the model raised.
     """
+    if is_foreign(core.watchdog):
+        return await in_own_clock(core.watchdog, call_model, core, request, model, emit, timeout)
     if core.finished:
         raise AgentProtocolError("call_model() after the run has ended: nobody would count what it uses")
     chosen: Model = core.setup.model if model is None else core.setup.resolve(model)

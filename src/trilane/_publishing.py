@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._backend import new_waiter
-from ._tasks import current_clock
+from ._tasks import current_clock, in_own_clock, is_foreign
 from .errors import AgentProtocolError
 from .events import ExtensionEvent
 
@@ -34,6 +34,9 @@ async def publish(core: Core, notification: ExtensionEvent, to: str | None = Non
         if not implementations:
             raise AgentProtocolError(f"publish(to={to!r}): no active plugin of that name has an on_event hook")
     if not implementations:
+        return
+    if is_foreign(core.watchdog):
+        await in_own_clock(core.watchdog, publish, core, notification, to)
         return
     clock = current_clock.get()
     if core.publisher is clock:

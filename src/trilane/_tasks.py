@@ -14,7 +14,7 @@ from enum import Enum
 from heapq import heappop, heappush
 from itertools import count
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from ._backend import Waiter, current_backend, new_waiter, running_event_loop, start_now
 
@@ -27,11 +27,16 @@ __all__ = [
     "TaskOwner",
     "Timers",
     "Watchdog",
+    "clock_here",
     "current_clock",
+    "in_own_clock",
+    "is_foreign",
     "wait_shielded",
 ]
 
 INFINITE = float("inf")
+
+R = TypeVar("R")
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
@@ -371,6 +376,16 @@ current_clock: ContextVar[Clock] = ContextVar("trilane_clock")
 """The clock of the task that runs."""
 
 
+def clock_here(own: Clock) -> Clock:
+    """The clock of the task that runs; `own` for a task or a thread that is none of the run's.
+
+    Plugins, models and tools have workers that live longer than a run, or that know nothing of it: what those show or
+    ask takes place in the time of the run, or of the call they work for.
+    """
+    clock = current_clock.get(own)
+    return clock if clock is own or clock.watchdog is own.watchdog else own
+
+
 class Clock:
     """The bounded parts that a task is in, outermost first. It stands still while the task waits for the outside."""
 
@@ -559,3 +574,21 @@ class Clock:
 def _holds(error: BaseException | None, kind: type[BaseException]) -> bool:
     """True if `error` is a group with nothing but `kind` in it: what a nursery makes of a cancel."""
     return isinstance(error, BaseExceptionGroup) and error.split(kind)[1] is None
+
+
+def is_foreign(watchdog: Watchdog) -> bool:
+    """True if the task that runs is none of the run's."""
+    clock = current_clock.get(None)
+    return clock is None or clock.watchdog is not watchdog
+
+
+async def in_own_clock(watchdog: Watchdog, function: Callable[..., Awaitable[R]], *args: Any) -> R:
+    """Await `function(*args)` in a task that is none of the run's, with a clock for its bounded parts."""
+    clock = Clock(watchdog)
+    token = current_clock.set(clock)
+    clock.start()
+    try:
+        return await function(*args)
+    finally:
+        clock.end()
+        current_clock.reset(token)

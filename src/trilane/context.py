@@ -84,7 +84,7 @@ class _RunCore(Protocol):
     async def ask_from_tool(
         self, context: ToolContext[Any], prompt: str, schema: Any, timeout: float | None
     ) -> Any: ...
-    def from_thread(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any: ...
+    def from_thread(self, call: ToolCall, function: Callable[..., Awaitable[Any]], *args: Any) -> Any: ...
 
 
 class History(MutableSequence[Message]):
@@ -407,17 +407,19 @@ class BlockingContext:
     def progress(self, text: str = "", *, data: JsonValue = None, fraction: float | None = None) -> None:
         """See `ToolContext.progress`."""
         context = self._context
-        context._core.from_thread(lambda: context.progress(text, data=data, fraction=fraction))
+        context._core.from_thread(context.call, lambda: context.progress(text, data=data, fraction=fraction))
 
     def ask(self, prompt: str, schema: TypeForm[T] = cast("Any", str), *, timeout: float | None = None) -> T:
         """See `ToolContext.ask`."""
         core = self._context._core
-        return cast("T", core.from_thread(core.ask_from_tool, self._context, prompt, schema, timeout))
+        return cast(
+            "T", core.from_thread(self._context.call, core.ask_from_tool, self._context, prompt, schema, timeout)
+        )
 
     def emit(self, name: str, data: JsonValue = None) -> None:
         """See `RunContext.emit`."""
-        self._context._core.from_thread(self._context.emit, name, data)
+        self._context._core.from_thread(self._context.call, self._context.emit, name, data)
 
     def run(self, function: Callable[..., Awaitable[R]], *args: object) -> R:
         """Await `function(*args)` in the run's event loop and return what it returns."""
-        return cast("R", self._context._core.from_thread(function, *args))
+        return cast("R", self._context._core.from_thread(self._context.call, function, *args))
