@@ -9,7 +9,16 @@ import pytest
 
 from trilane import Agent, InMemoryStore, hookimpl
 from trilane.errors import StoreError
-from trilane.stores import SessionPage, SessionRecord
+from trilane.messages import AssistantMessage, ToolCall, ToolCallPart
+from trilane.stores import (
+    CallStarted,
+    CallWithdrawn,
+    DamagedRecord,
+    MessageStored,
+    SessionPage,
+    SessionRecord,
+    SessionView,
+)
 from trilane.testing import ScriptedModel
 from trilane.testing.stores import append_all, said
 
@@ -101,3 +110,22 @@ async def test_a_resumed_run_reads_whole() -> None:
     assert [message.text for message in model.requests[0].messages] == ["One", "Re: One", "Cut off"]  # type: ignore[union-attr]
     assert await asked(store, "Two") == ["One", "Re: One", "Cut off", "Resumed.", "Two"]
     assert store.read == [5]
+
+
+def test_whether_a_call_had_begun_is_unknown_if_a_record_cannot_be_read() -> None:
+    made = AssistantMessage(id="a", parts=(ToolCallPart(call=ToolCall(id="c", name="look")),))
+    outcomes = []
+    for between in ((), (DamagedRecord(raw="?", reason="it is no JSON"),), (started("c"),), (started("c"), WITHDRAWN)):
+        view = SessionView()
+        for record in (MessageStored(run_id="r", message=made), *between):
+            view.apply(record)
+        view.close()
+        outcomes.append(view.log[-1].results[0].outcome)  # type: ignore[union-attr]
+    assert outcomes == ["not_started", "interrupted", "interrupted", "not_started"]
+
+
+def started(call_id: str) -> CallStarted:
+    return CallStarted(run_id="r", message_id="a", call_id=call_id, key="k")
+
+
+WITHDRAWN = CallWithdrawn(run_id="r", message_id="a", call_id="c")

@@ -129,7 +129,7 @@ class SessionView:
     change what is in it (a hidden message, a compaction, a plugin's edit) makes a new list.
     """
 
-    __slots__ = ("_calls", "_open", "log", "results", "version")
+    __slots__ = ("_begun", "_calls", "_gap", "_open", "log", "results", "version")
 
     def __init__(self) -> None:
         self.log: list[Message] = []
@@ -137,6 +137,8 @@ class SessionView:
         self.results: dict[str, ToolResult] = {}
         self._open: AssistantMessage | None = None  # the last message with calls, while its results come in
         self._calls: tuple[ToolCall, ...] = ()  # of that message
+        self._begun: set[str] = set()  # those of them that had begun, by id
+        self._gap = False  # a record that cannot be read came after it, and may have said more
 
     def apply(self, record: SessionRecord) -> None:
         """Fold one more record in. Of one that a later release wrote, what is understood of it."""
@@ -154,12 +156,18 @@ class SessionView:
             if record.message.kind == "assistant":
                 self._calls = record.message.calls
                 if self._calls:
-                    self._open = record.message
+                    self._open, self._begun, self._gap = record.message, set(), False
+        elif record.kind == "call_started":
+            self._begun.add(record.call_id)
         elif record.kind == "call_finished":
             if self._open is not None and record.message_id == self._open.id:
                 self.results[record.result.call_id] = record.result
                 if len(self.results) == len(self._calls):
                     self._answer_open()
+        elif record.kind == "call_withdrawn":
+            self._begun.discard(record.call_id)
+        elif record.kind == "damaged":
+            self._gap = True
         elif record.kind == "message_hidden":
             self._answer_open()
             self.log = [message for message in self.log if message.id != record.message_id]
@@ -178,7 +186,7 @@ class SessionView:
         """A view of its own that starts from this one."""
         twin = SessionView()
         twin.log, twin.version, twin.results, twin._open = list(self.log), self.version, dict(self.results), self._open
-        twin._calls = self._calls
+        twin._calls, twin._begun, twin._gap = self._calls, set(self._begun), self._gap
         return twin
 
     def close(self) -> None:
@@ -199,12 +207,20 @@ class SessionView:
         found, self.results = self.results, {}
         if given is not None:
             found.update({result.call_id: result for result in given.results})
+        elif not self._gap:
+            found.update({call.id: _not_begun(call) for call in self._calls if call.id not in {*found, *self._begun}})
         results = [
             found.get(call.id) or ToolResult(call_id=call.id, content=INTERRUPTED, outcome="interrupted")
             for call in self._calls
         ]
         name = f"{message.id}-results" if given is None else given.id
         self.log.append(maker(ToolMessage)(name, tuple(results)))
+
+
+def _not_begun(call: ToolCall) -> ToolResult:
+    """The answer to a call that had waited, for a reply or its turn: its start is stored before it runs."""
+    text = f"Tool {call.name} was not run: its run had ended before it began"
+    return ToolResult(call_id=call.id, content=text, outcome="not_started")
 
 
 class _MemoryLease:

@@ -41,6 +41,25 @@ async def test_suspend_leaves_the_question_open_and_says_how_it_ended(make_store
     assert again.result.turns == 2
 
 
+async def test_a_new_run_is_told_which_calls_of_a_suspended_one_had_begun(make_store: Callable[[], Any]) -> None:
+    began, seen = anyio.Event(), list[tuple[str, int]]()
+    store = make_store()
+    tools = [delete, endless(began, seen, effect="unsafe")]
+    agent = Agent(ScriptedModel([call("work"), call("delete", path="a")], "Never."), tools=tools, store=store)
+    async with agent.stream("Go", session="s") as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                await began.wait()
+                break
+        await run.suspend()
+    model = ScriptedModel("Done.")
+    assert (await Agent(model, tools=tools, store=store).run("What now?", session="s")).output == "Done."
+    work, remove = model.requests[0].messages[2].results  # type: ignore[union-attr]
+    assert (work.outcome, work.content) == ("interrupted", "interrupted, result did not reach the store")
+    assert remove.outcome == "not_started"
+    assert remove.content == "Tool delete was not run: its run had ended before it began"
+
+
 @pytest.mark.parametrize(("effect", "outcome"), [("idempotent", "ok"), ("unsafe", "interrupted")])
 async def test_suspend_inside_a_tool_keeps_true_results_only(
     make_store: Callable[[], Any], effect: Any, outcome: str
