@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from ._tasks import TaskHandle
     from .context import ToolContext
 
-__all__ = ["ask_from_tool", "call_from_thread", "close_question", "open_question", "start_answering", "withdraw_all"]
+__all__ = [
+    "ask_from_tool",
+    "call_from_thread",
+    "can_be_answered",
+    "close_question",
+    "open_question",
+    "root_of",
+    "start_answering",
+    "withdraw_all",
+]
 
 
 def root_of(core: Core) -> Core:

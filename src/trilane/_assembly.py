@@ -346,7 +346,7 @@ class Assembly:
         self._close_shown()
         message: AssistantMessage = maker(AssistantMessage)(
             self.message_id,
-            _with_unique_ids(parts, self.message_id),
+            _with_unique_ids(parts, self.message_id, self._is_taken),
             response.stop_reason,
             response.usage,
             response.model or self._core.setup.model.name,
@@ -384,6 +384,17 @@ class Assembly:
             else:
                 self._show(shown)
             self._close_shown()
+
+    def _is_taken(self, call: ToolCall) -> bool:
+        """True if the id of a call stands for another one, so that a reply could not be told to which it belongs."""
+        core = self._core
+        tool = core.tools.get(call.name)
+        if tool is None or not tool.is_external:
+            return False
+        root = core
+        while root.parent is not None:
+            root = root.parent
+        return core.view.has_call(call.id) or core.setup.desk.knows(root.session_id, call.id)
 
     def interrupted(self) -> AssistantMessage | None:
         """What had arrived when the call was cut off, without calls; None if that is nothing. Closes segments."""
@@ -466,8 +477,10 @@ def _cleaned(part: AssistantPart) -> AssistantPart:
     return part
 
 
-def _with_unique_ids(parts: Sequence[AssistantPart], message_id: str) -> tuple[AssistantPart, ...]:
-    """Parts with no empty text, and with call ids that are present and different from each other."""
+def _with_unique_ids(
+    parts: Sequence[AssistantPart], message_id: str, is_taken: Callable[[ToolCall], bool] | None = None
+) -> tuple[AssistantPart, ...]:
+    """Parts with no empty text, and with call ids that are present, different from each other and not taken."""
     seen: set[str] = set()
     kept: list[AssistantPart] = []
     for part in parts:
@@ -475,7 +488,7 @@ def _with_unique_ids(parts: Sequence[AssistantPart], message_id: str) -> tuple[A
             continue
         if isinstance(part, ToolCallPart):
             call_id = part.call.id
-            if not call_id or call_id in seen:
+            if not call_id or call_id in seen or (is_taken is not None and is_taken(part.call)):
                 call_id = f"call_{message_id[:12]}_{len(seen)}"
                 part = part.replace(call=part.call.replace(id=call_id))
             seen.add(call_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._asking import can_be_answered, close_question, open_question, start_answering, withdraw_all
+from ._asking import can_be_answered, close_question, open_question, root_of, start_answering, withdraw_all
 from ._backend import Waiter, new_waiter
 from ._decide import CallRun, arguments_hash, decide, take_approval
 from ._invoke import cut_off, execute
@@ -17,7 +17,7 @@ from ._records import maker
 from ._tasks import TaskHandle
 from .errors import RunLimitError
 from .events import ToolCallEvent, ToolCompleted, ToolStarted
-from .messages import Approval, AssistantMessage, Outcome, ToolCall, ToolResult
+from .messages import Approval, AssistantMessage, Outcome, ToolCall, ToolResult, new_id
 from .state import AgentPhase
 from .stores import CallFinished, CallStarted
 from .tools import render_result
@@ -284,6 +284,8 @@ class Batch:
         run.state = "waiting"
         run.began = True
         prompt = f"Run the tool {run.call.name!r} and reply with its result."
+        # Of a child, whose model counts its calls as that of its sister does, the same id may have come meanwhile.
+        is_open = core.setup.desk.knows(root_of(core).session_id, run.call.id, closed=False)
         run.entry = open_question(
             core,
             "external_tool",
@@ -292,7 +294,7 @@ class Batch:
             call=run.call,
             asked_by=run.call.name,
             timeout=run.tool.timeout if run.tool is not None else None,
-            question_id=run.call.id,
+            question_id=new_id() if is_open else run.call.id,
             shown=not self._has_event_agent,
         )
         self._set_deadline(run.entry, run.tool.timeout if run.tool is not None else None)

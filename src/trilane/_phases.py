@@ -323,6 +323,7 @@ async def _respond(core: Core) -> AgentPhase | None:
     core.produce(MessageCompleted, message=message, stop_reason=message.stop_reason)
     if message.calls:
         core.step = "tools_done"
+        core.point = None  # what was stored about calls before is about those of the message that was taken up
         batch = core.batch = Batch(core, message)
         await batch.decide()
         if batch.needs_running:

@@ -115,6 +115,12 @@ class QuestionDesk:
                     others.add(question.session_id)
             self._closed.pop(key, None)
 
+    def knows(self, session: str, question_id: str, *, closed: bool = True) -> bool:
+        """True if a question of that id is open or, with `closed`, was a while ago."""
+        key = (session, question_id)
+        with self._lock:
+            return key in self._open or (closed and key in self._closed)
+
     def open_in(self, session: str) -> tuple[Question, ...]:
         """The open questions of a session that anybody may answer."""
         with self._lock:

@@ -129,7 +129,7 @@ class SessionView:
     change what is in it (a hidden message, a compaction, a plugin's edit) makes a new list.
     """
 
-    __slots__ = ("_begun", "_calls", "_gap", "_open", "log", "results", "version")
+    __slots__ = ("_begun", "_calls", "_gap", "_ids", "_open", "log", "results", "version")
 
     def __init__(self) -> None:
         self.log: list[Message] = []
@@ -138,6 +138,7 @@ class SessionView:
         self._open: AssistantMessage | None = None  # the last message with calls, while its results come in
         self._calls: tuple[ToolCall, ...] = ()  # of that message
         self._begun: set[str] = set()  # those of them that had begun, by id
+        self._ids: set[str] | None = None  # of all calls in the log, once somebody wants to know
         self._gap = False  # a record that cannot be read came after it, and may have said more
 
     def apply(self, record: SessionRecord) -> None:
@@ -157,6 +158,8 @@ class SessionView:
                 self._calls = record.message.calls
                 if self._calls:
                     self._open, self._begun, self._gap = record.message, set(), False
+                    if self._ids is not None:
+                        self._ids.update(call.id for call in self._calls)
         elif record.kind == "call_started":
             self._begun.add(record.call_id)
         elif record.kind == "call_finished":
@@ -181,6 +184,12 @@ class SessionView:
         self.log[-1] = message
         self._calls = message.calls
         self._open = message if self._calls else None
+
+    def has_call(self, call_id: str) -> bool:
+        """True if a message in the log has a call of that id."""
+        if self._ids is None:
+            self._ids = {call.id for message in self.log if message.kind == "assistant" for call in message.calls}
+        return call_id in self._ids
 
     def copy(self) -> SessionView:
         """A view of its own that starts from this one."""
