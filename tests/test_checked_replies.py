@@ -157,3 +157,33 @@ async def test_a_reply_of_python_values_is_validated_as_it_is() -> None:
             if event.type == "reply_requested":
                 assert run.reply(event.question.id, given).status == "accepted"  # type: ignore[arg-type]
     assert taken[0].password.get_secret_value() == "whale"
+
+
+@pytest.mark.parametrize("payload", [float("inf"), float("nan"), {"a": [1, float("-inf")]}, (1, float("inf"))])
+async def test_a_number_that_would_be_stored_as_null_is_invalid(payload: Any) -> None:
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        """Ask."""
+        return str(await ctx.ask("Well?", Any))
+
+    agent: Agent[Any, str] = Agent(ScriptedModel(call("ask"), "Done."), tools=[ask])
+    receipts = []
+    async with agent.stream("Go") as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                receipts = [run.reply(event.question.id, payload), run.reply(event.question.id, 1.5)]
+    assert [receipt.status for receipt in receipts] == ["invalid", "accepted"]
+    assert receipts[0].reasons == ("the reply must not have a number that JSON cannot express, such as NaN, in it",)
+
+
+async def test_an_approval_with_a_number_that_would_be_stored_as_null_is_invalid() -> None:
+    agent: Agent[Any, str] = Agent(ScriptedModel(call("pay", n=1), "Done."), tools=[pay])
+    async with agent.stream("Go") as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                receipt = run.reply(event.question.id, Approval(approve=True, arguments={"n": float("inf")}))
+                assert (receipt.status, receipt.reasons) == (
+                    "invalid",
+                    ("the reply arguments: it has a number that JSON cannot express, such as NaN",),
+                )
+                run.reply(event.question.id, Approval(approve=True))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from ._plain import clean_json, plain_json
+from ._plain import NOT_FINITE, TOO_DEEP, clean_json, is_finite, is_too_deep, plain_json
 from ._records import Record, adapter, error_line
 from .config import ModelSettings
 from .errors import ModelError
@@ -36,7 +36,15 @@ if TYPE_CHECKING:
 
     from .messages import Message
 
-__all__ = ["checked", "checked_answer", "checked_delta", "checked_messages", "checked_request", "emitted_delta"]
+__all__ = [
+    "checked",
+    "checked_answer",
+    "checked_delta",
+    "checked_messages",
+    "checked_request",
+    "emitted_delta",
+    "unstorable",
+]
 
 R = TypeVar("R", bound=Record)
 
@@ -71,6 +79,9 @@ def checked(record: R, *, clean: bool = True) -> R:
         except Exception as error:
             raise ValueError(f"reading it failed with {error_line(error)}") from error
         record = type(record)(**fields)
+    problem = unstorable(record)
+    if problem:
+        raise ValueError(problem)
     # What somebody's subclass adds is not kept anyway, and nothing that pydantic need know.
     cls = next(one for one in type(record).__mro__ if one.__module__.startswith("trilane."))
     kind = adapter(cls)
@@ -85,6 +96,23 @@ def checked(record: R, *, clean: bool = True) -> R:
     if clean and not _can_be_stored(kind, made):
         made = kind.validate_python(clean_json(kind.dump_python(made)))
     return record if _same(kind.dump_python(made), kind.dump_python(record, warnings=False)) else made
+
+
+def unstorable(record: Record, path: str = "") -> str:
+    """Where in a record is something that no store could read back as it was, and what; empty if nowhere."""
+    for key, value in record._items():
+        many = value if isinstance(value, (list, tuple)) else (value,)
+        if any(isinstance(item, Record) for item in many):
+            for number, item in enumerate(many):
+                if isinstance(item, Record):
+                    found = unstorable(item, f"{path}{key}." if many is not value else f"{path}{key}.{number}.")
+                    if found:
+                        return found
+        elif is_too_deep(value):
+            return f"{path}{key}: it is {TOO_DEEP}"
+        elif key == "arguments" and not is_finite(value):
+            return f"{path}{key}: it has {NOT_FINITE}"
+    return ""
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -291,6 +319,8 @@ def _are_simple(parts: Any) -> bool:
                 return False
             for name, value in call.arguments.items():
                 if type(name) is not str or type(value) not in _PLAIN:
+                    return False
+                if type(value) is float and value - value != 0:  # infinite, or NaN
                     return False
         else:
             return False

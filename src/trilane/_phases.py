@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._answering import look_at_answer
 from ._batch import Batch
-from ._checking import checked_messages
+from ._checking import checked_messages, unstorable
 from ._conversation import add_user_message, has_steering, take_steering, through_on_message
 from ._dispatch import HookError, Withheld
 from ._generate import generating
@@ -101,7 +101,10 @@ async def _load_session(core: Core) -> None:
                 f"session {core.session_id!r} already has a history of {len(core.view.log)} messages; "
                 "pass history= only with a new session"
             )
-        for message in setup.history:
+        for number, message in enumerate(setup.history):
+            problem = unstorable(message)
+            if problem:
+                raise ConfigError(f"message {number} of history= cannot be stored: {problem}")
             core.record(MessageStored(run_id=core.run_id, message=message))
         core.view.close()
 

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ._checking import checked
-from ._plain import is_json, plain_json
+from ._plain import NOT_FINITE, is_finite, is_json, plain_json
 from .errors import ConfigError
 from .events import Question, Receipt
 from .messages import Approval, ToolResult
@@ -156,6 +156,8 @@ class QuestionDesk:
                     given = payload
                     payload, changed_by = entry.receive(entry.asker, entry.question, payload)
                     plain = plain_json(payload)
+                    if not is_finite(plain):  # the tool would see another value than one that is resumed
+                        raise ValueError(f"must not have {NOT_FINITE}, in it")
                 except (TypeError, ValueError) as error:
                     raise ReplyRejected(f"the reply {error}") from None
                 # What JSON says is taken as it is stored, with its texts cleaned; what only Python says, as it is.

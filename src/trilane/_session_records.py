@@ -253,6 +253,8 @@ def _unknown_record(raw: str, reason: Any) -> NewerRecord | DamagedRecord:
         value = json.loads(raw)
     except ValueError as error:
         return DamagedRecord(raw=raw, reason=f"it is no JSON: {error}")
+    except RecursionError:
+        return DamagedRecord(raw=raw, reason="it is nested too deeply to be read")
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         return DamagedRecord(raw=raw, reason="it has no kind")
     version = value.get("version", 1)

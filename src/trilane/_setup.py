@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from ._checking import unstorable
+from .errors import ConfigError
+from .messages import AudioPart, FilePart, ImagePart, TextPart, UserMessage, clean_text, new_id
+
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
@@ -19,14 +23,16 @@ if TYPE_CHECKING:
     from .config import Limits, ModelSettings
     from .context import RunContext
     from .events import Event, Question
-    from .messages import UserMessage
+    from .messages import Request
     from .models import Model
     from .output import Output
     from .plugins import CompiledHooks, PluginManager
     from .stores import SessionStore
     from .tools import Tool
 
-__all__ = ["RunSetup"]
+__all__ = ["RunSetup", "user_message"]
+
+_MEDIA = (ImagePart, AudioPart, FilePart)
 
 
 class RunSetup:
@@ -93,3 +99,41 @@ class RunSetup:
     tool_concurrency: int
     tools: dict[str, Tool]
     trace_plugins: bool
+
+
+def user_message(request: Request) -> UserMessage:
+    """The user message a request stands for.
+
+    Raises:
+        ConfigError: it is empty, or has something in it that cannot be sent.
+    """
+    if isinstance(request, UserMessage):
+        if not request.parts:
+            raise ConfigError("the request is empty; a UserMessage needs at least one part")
+        _check_extra(request.parts)
+        return request
+    items: Sequence[Any] = [request] if isinstance(request, (str, *_MEDIA)) else request
+    if isinstance(items, (bytes, bytearray)) or not isinstance(items, Sequence):
+        raise ConfigError(f"a request is text, media, or a sequence of both; not {type(request).__name__}")
+    parts: list[Any] = []
+    for item in items:
+        if isinstance(item, str):
+            if item.strip():
+                parts.append(TextPart(text=clean_text(item)))
+        elif isinstance(item, _MEDIA):
+            parts.append(item)
+        else:
+            allowed = ", ".join(kind.__name__ for kind in _MEDIA)
+            raise ConfigError(f"a request is text, or a sequence of text and {allowed}; not {type(item).__name__}")
+    if not parts:
+        raise ConfigError("the request is empty; say what the agent should do")
+    _check_extra(parts)
+    return UserMessage(id=new_id(), parts=tuple(parts))
+
+
+def _check_extra(parts: Sequence[Any]) -> None:
+    """Raise `ConfigError` if a part has something for the provider with it that no store could read back."""
+    for number, part in enumerate(parts):
+        problem = "" if part.extra is None else unstorable(part)
+        if problem:
+            raise ConfigError(f"part {number} of the request cannot be stored: {problem}")

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._assembly import settled_parts
+from ._checking import unstorable
 from ._core import Core
 from ._dispatch import SUBJECTS, Dispatcher, HookError
 from ._plain import clean_json
@@ -216,7 +217,7 @@ class RecordingCore(Core):
                     entry[1] = {"message": record.message.id}
                     return
                 break
-        entry[1] = _json(response)
+        entry[1] = _kept(response)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 
@@ -388,7 +389,7 @@ class _RecordingModel:
         if hasattr(response, "parts"):
             taken = getattr(emit, "__self__", None)
             whole = response.replace(parts=taken.parts()) if response.parts is None and taken is not None else response
-            self._core.note("aside", asker, _json(whole))
+            self._core.note("aside", asker, _kept(whole))
         return response
 
 
@@ -414,6 +415,14 @@ def plain_fields(values: dict[str, Any]) -> dict[str, Any]:
 
 def _json(record: Any) -> Any:
     return json.loads(record.to_json())
+
+
+def _kept(response: ModelResponse) -> Any:
+    """What a model said, as JSON; of what could not be read back only why the run refuses it."""
+    problem = unstorable(response)
+    if not problem:
+        return _json(response)
+    return {"error": "ModelError", "text": f"it answered with a ModelResponse that cannot be used: {problem}"}
 
 
 def _flat(context: tuple[Any, ...]) -> list[Any]:

@@ -13,15 +13,12 @@ from typing_extensions import TypeForm, TypeVar, Unpack
 from ._core import Core
 from ._questions import QuestionDesk
 from ._run import RunStream, Runtime, claim
-from ._setup import RunSetup
+from ._setup import RunSetup, user_message
 from .config import Limits, ModelSettings
 from .context import RunContext, ToolContext
 from .errors import ConfigError, RunSyncError, ToolDefinitionError
 from .events import Event, Question, Receipt
 from .messages import (
-    AudioPart,
-    FilePart,
-    ImagePart,
     Message,
     Request,
     TextPart,
@@ -52,8 +49,6 @@ T = TypeVar("T")
 
 Answerer: TypeAlias = "Callable[[Question], Awaitable[JsonValue]]"
 """Answers questions in the process: an async function of the question that returns the reply."""
-
-_MEDIA = (ImagePart, AudioPart, FilePart)
 
 
 class RunOptions(TypedDict, total=False):
@@ -517,7 +512,7 @@ class Agent(Generic[D, O]):
         setup.path = ()
         setup.plugins = self.plugins
         setup.queues = get("queues")
-        setup.request = _make_user_message(request)
+        setup.request = user_message(request)
         setup.resolve = self._resolve
         setup.mode = "run"
         setup.session_id = get("session") or new_id()
@@ -559,34 +554,6 @@ _RESUMED = UserMessage(id="resumed", parts=(TextPart(text="(resumed)"),))
 _COMPACTION = UserMessage(id="compaction", parts=(TextPart(text="(compaction)"),))
 _DEFAULT_LIMITS = Limits()
 _DEFAULT_SETTINGS = ModelSettings()
-
-
-def _make_user_message(request: Request) -> UserMessage:
-    """The user message a request stands for.
-
-    Raises:
-        ConfigError: it is empty, or has something in it that cannot be sent.
-    """
-    if isinstance(request, UserMessage):
-        if not request.parts:
-            raise ConfigError("the request is empty; a UserMessage needs at least one part")
-        return request
-    items: Sequence[Any] = [request] if isinstance(request, (str, *_MEDIA)) else request
-    if isinstance(items, (bytes, bytearray)) or not isinstance(items, Sequence):
-        raise ConfigError(f"a request is text, media, or a sequence of both; not {type(request).__name__}")
-    parts: list[Any] = []
-    for item in items:
-        if isinstance(item, str):
-            if item.strip():
-                parts.append(TextPart(text=clean_text(item)))
-        elif isinstance(item, _MEDIA):
-            parts.append(item)
-        else:
-            allowed = ", ".join(kind.__name__ for kind in _MEDIA)
-            raise ConfigError(f"a request is text, or a sequence of text and {allowed}; not {type(item).__name__}")
-    if not parts:
-        raise ConfigError("the request is empty; say what the agent should do")
-    return UserMessage(id=new_id(), parts=tuple(parts))
 
 
 def _refuse_running_loop(what: str, instead: str) -> None:

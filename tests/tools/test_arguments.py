@@ -45,6 +45,8 @@ def test_f025_no_arguments(raw: str) -> None:
         ('{"a": 1} {"a": 2}', "not valid JSON"),
         ('{"a": NaN}', "NaN is not a JSON value"),
         ("[" * 100_000, "not valid JSON"),
+        ('{"a": 1e400}', '"1e400" is larger than a number can be'),
+        ('{"a": [-1E+309], "a": 2}', '"-1E[+]309" is larger than a number can be'),
         ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
         ("[1]", r"one JSON object .* got \[1\]"),
         ('"text"', 'got "text"'),

@@ -161,6 +161,22 @@ async def test_damaged_records_are_isolated(store: SqliteStore, path: Path) -> N
     again.close()
 
 
+async def test_records_that_are_nested_too_deeply_are_isolated(store: SqliteStore, path: Path) -> None:
+    await append_all(store, "s", said("first"), said("second"))
+    await append_all(store, "large", said("whale " * 5000), said("whale"))
+    store.close()
+    deep = "[" * 100_000 + "]" * 100_000
+    edit(path, f'UPDATE records SET body = \'{{"kind":"message","whale":{deep}}}\' WHERE key % 4294967296 = 1')
+    again = SqliteStore(path)
+    for session in ("s", "large"):
+        assert [record.kind for record in (await again.load(session)).records] == ["damaged", "message"]
+    assert [hit.position for hit in await again.search_sessions("whale")] == [2]
+    problems = await again.check()
+    assert len(problems) == 2
+    assert "session 's': record 1 of 2 is damaged: it is nested too deeply to be read" in problems[0]
+    again.close()
+
+
 def read(path: Path) -> bytes:
     return path.read_bytes()
 

@@ -193,6 +193,6 @@ def _value(line: str, schema: Mapping[str, JsonValue]) -> JsonValue:
         return line
     try:
         value: JsonValue = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return line
     return value

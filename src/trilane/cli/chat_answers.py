@@ -153,7 +153,7 @@ class _Approval:
                 return line
             try:
                 changed: JsonValue = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 self._desk.show(f"  that is no JSON ({error}); it was {visible(text)}")
                 continue
             return changed

@@ -224,7 +224,7 @@ def _value(line: str, schema: Mapping[str, Any]) -> Any:
         return _number(text, kind)
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         item = schema.get("items")
         if kind == "array" and isinstance(item, dict) and _KINDS.get(item.get("type", "")) in _SIMPLE:
             return [_value(part.strip(), item) for part in text.split(",") if part.strip()]

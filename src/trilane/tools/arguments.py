@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trilane._plain import clean_json
+from trilane._plain import DEEPEST, TOO_DEEP, clean_json, is_too_deep
 from trilane.errors import ToolError
 from trilane.messages import clean_text
 
@@ -56,14 +56,15 @@ def parse_arguments(raw: str) -> dict[str, JsonValue]:
     Nothing, white space and `null` are no arguments. Lone surrogates and NUL become U+FFFD, see `clean_text`.
 
     Raises:
-        ToolArgumentsError: the text is not JSON (cut off, for example), or not an object.
+        ToolArgumentsError: the text is not JSON (cut off, for example), not an object, or nested too deeply to be
+            stored.
     """
     if not raw or raw == "{}" or raw.isspace():
         return {}
     import json
 
     try:
-        value = json.loads(raw, parse_constant=_refuse_constant)
+        value = json.loads(raw, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ToolArgumentsError([f"they are not valid JSON ({reason}); send one complete JSON object"]) from None
@@ -71,12 +72,22 @@ def parse_arguments(raw: str) -> dict[str, JsonValue]:
         return {}
     if not isinstance(value, dict):
         raise ToolArgumentsError([f"they must be one JSON object with a member for each parameter, got {shown(value)}"])
+    if raw.count("[") + raw.count("{") > DEEPEST and is_too_deep(value):
+        raise ToolArgumentsError([f"they are {TOO_DEEP}; send a flatter JSON object"])
     arguments: dict[str, JsonValue] = clean_json(value) if "\\u" in raw or not raw.isascii() else value
     return arguments
 
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON value")
+
+
+def _finite(text: str) -> float:
+    """A number; one so large that it would be infinite is none that could be stored, and read back as it was."""
+    number = float(text)
+    if number - number != 0:
+        raise ValueError(f"{shown(text)} is larger than a number can be")
+    return number
 
 
 def shown(value: object) -> str:

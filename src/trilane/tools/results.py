@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, get_args
 
+from trilane._plain import DEEPEST, TOO_DEEP
 from trilane._records import maker
 from trilane.errors import ReplyError, ToolError, ToolTimeoutError
 from trilane.messages import (
@@ -32,7 +33,6 @@ __all__ = ["cut_text", "error_result", "render_result", "unknown_tool_result"]
 
 _MEDIA = (ImagePart, AudioPart, FilePart)
 _OUTCOMES = get_args(Outcome)
-_DEEPEST = 100
 _encode: Callable[[object], str] | None = None
 
 
@@ -123,7 +123,7 @@ def _rendered(value: object, call_id: str, max_chars: int | None) -> ToolResult:
         data = None if value.data is None else _Converter().json(value.data)
         return value.replace(call_id=call_id, content=cleaned, data=data)
     if isinstance(value, _MEDIA):
-        return ToolResult(call_id=call_id, content=(value,))
+        return ToolResult(call_id=call_id, content=_parts((value,), max_chars))
     if isinstance(value, TextPart):
         return ToolResult(call_id=call_id, content=cut_text(clean_text(value.text), max_chars))
     if isinstance(value, (list, tuple)) and any(isinstance(item, _MEDIA) for item in value):
@@ -140,7 +140,7 @@ def _parts(values: Sequence[object], max_chars: int | None) -> tuple[str | Media
     parts: list[str | MediaPart] = []
     for item in values:
         if isinstance(item, _MEDIA):
-            parts.append(item)
+            parts.append(item if item.extra is None else item.replace(extra=_Converter().json(item.extra)))
         else:
             result = _rendered(item, "", max_chars).content
             parts += [result] if isinstance(result, str) else result
@@ -168,8 +168,8 @@ class _Converter:
             return self._scalar(value)
         if id(value) in self._open:
             raise _UnreadableError("it contains itself")
-        if len(self._open) >= _DEEPEST:
-            raise _UnreadableError(f"it is nested more than {_DEEPEST} levels deep")
+        if len(self._open) >= DEEPEST:
+            raise _UnreadableError(f"it is {TOO_DEEP}")
         self._open.add(id(value))
         try:
             return self._compound(value)

@@ -73,7 +73,7 @@ class Answer:
             return
         try:
             found = json.loads(self._text)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if isinstance(found, dict) and isinstance(found.get("tool"), str):
             yield from self._call(found["tool"], json.dumps(found.get("arguments") or {}, ensure_ascii=False))

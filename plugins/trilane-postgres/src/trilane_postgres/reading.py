@@ -109,7 +109,7 @@ def _record(connection: Connection, packed: int, body: str) -> SessionRecord:
         return record_from_json(body)
     try:
         return record_from_json(unpack(body, packed, lambda blob: read_blob(connection, blob)))
-    except (ValueError, KeyError, TypeError, SessionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, SessionError) as error:
         return DamagedRecord(raw=body, reason=f"a part of it is gone: {error}")
 
 

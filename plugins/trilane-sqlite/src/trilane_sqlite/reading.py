@@ -90,7 +90,7 @@ def _record(connection: sqlite3.Connection, packed: int, body: bytes) -> Session
         return record_from_json(body)
     try:
         return record_from_json(unpack(body.decode(), packed, lambda blob: read_blob(connection, blob)))
-    except (ValueError, KeyError, TypeError, SessionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, SessionError) as error:
         return DamagedRecord(raw=body.decode("utf-8", "backslashreplace"), reason=f"a part of it is gone: {error}")
 
 
