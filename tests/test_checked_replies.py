@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, SecretStr, field_validator
+from pydantic import BaseModel, BeforeValidator, SecretStr, field_validator
 
 from trilane import Agent, Approval, InMemoryStore, Reject, ToolContext, hookimpl, tool
+from trilane.errors import NoAnswererError
 from trilane.stores import record_from_json
 from trilane.testing import ScriptedModel, call, no_leaks
 
@@ -103,7 +104,7 @@ async def test_a_reply_that_a_plugin_made_and_nobody_can_take_is_the_plugins() -
     assert receipts[0].reasons[0].startswith("plugin 'meddling': on_reply (")
 
 
-async def test_an_error_of_a_validator_of_ones_own_comes_out_as_it_is() -> None:
+async def test_an_error_of_a_validator_of_ones_own_is_named_in_the_receipt() -> None:
     class Choice(BaseModel):
         n: int
 
@@ -121,8 +122,11 @@ async def test_an_error_of_a_validator_of_ones_own_comes_out_as_it_is() -> None:
     async with agent.stream("Go") as run:
         async for event in run:
             if event.type == "reply_requested":
-                with pytest.raises(TypeError, match="unsupported operand"):
-                    run.reply(event.question.id, {"n": 1})
+                receipt = run.reply(event.question.id, {"n": 1})
+                assert receipt.status == "invalid"
+                assert (
+                    "could not be checked: a validator failed with TypeError: unsupported operand" in receipt.reasons[0]
+                )
 
 
 @pytest.mark.parametrize("reply", [Approval(approve=True, arguments="n=1"), Approval(approve=False, reason=5)])  # type: ignore[arg-type]
@@ -187,3 +191,44 @@ async def test_an_approval_with_a_number_that_would_be_stored_as_null_is_invalid
                     ("the reply arguments: it has a number that JSON cannot express, such as NaN",),
                 )
                 run.reply(event.question.id, Approval(approve=True))
+
+
+async def test_a_validator_that_fails_makes_the_reply_invalid_and_the_question_stays_open() -> None:
+    share = Annotated[float, BeforeValidator(lambda value: 100 / value)]
+    answers: list[float] = []
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        """Ask."""
+        answers.append(await ctx.ask("Well?", share))
+        return ""
+
+    agent: Agent[Any, str] = Agent(ScriptedModel(call("ask"), "Done."), tools=[ask])
+    receipts = []
+    async with agent.stream("Go") as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                receipts = [run.reply(event.question.id, 0), run.reply(event.question.id, 5)]
+    assert [receipt.status for receipt in receipts] == ["invalid", "accepted"]
+    assert receipts[0].reasons == ("could not be checked: a validator failed with ZeroDivisionError: division by zero",)
+    assert answers == [20.0]
+
+
+async def test_a_validator_that_fails_on_what_answer_returns_names_itself() -> None:
+    share = Annotated[float, BeforeValidator(lambda value: 100 / value)]
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        """Ask."""
+        try:
+            return str(await ctx.ask("Well?", share))
+        except NoAnswererError as error:
+            return str(error.__cause__)
+
+    async def answer(question: Any) -> Any:
+        return 0
+
+    agent: Agent[Any, str] = Agent(ScriptedModel(call("ask"), "Done."), tools=[ask], answer=answer)
+    message = (await agent.run("Go")).messages[2]
+    assert message.kind == "tool"
+    assert "a validator failed with ZeroDivisionError" in str(message.results[0].content)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 
 from trilane import Agent, Limits, hookimpl
 from trilane.decisions import Replace, SendBack
@@ -209,3 +209,15 @@ async def test_a_type_without_schema_is_refused_when_the_agent_is_made() -> None
         Agent(ScriptedModel(), output_type=Odd)
     with pytest.raises(ConfigError, match="Odd"):
         await Agent(ScriptedModel()).run("Go", output_type=Odd)
+
+
+async def test_a_validator_that_fails_sends_the_answer_back() -> None:
+    share = Annotated[float, BeforeValidator(lambda value: 100 / value)]
+    model = ScriptedModel("0", "5")
+    _, result = await answered(model, output_type=share)
+    assert result.output == 20.0
+    told = model.requests[1].messages[-1]
+    assert told.kind == "user"
+    assert "The answer could not be checked: a validator failed with ZeroDivisionError." in told.text
+    with pytest.raises(RunLimitError, match="the answer was not accepted"):
+        await Agent(ScriptedModel("0", "0"), output_type=share, limits=Limits(answer_retries=1)).run("Go")

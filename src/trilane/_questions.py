@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._checking import checked
 from ._plain import NOT_FINITE, is_finite, is_json, plain_json
+from ._records import error_line
 from .errors import ConfigError
 from .events import Question, Receipt
 from .messages import Approval, ToolResult
@@ -236,6 +237,8 @@ def _of_type(schema: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
                 where = ".".join(str(step) for step in found["loc"])
                 reasons.append(f"{where}: {found['msg']}" if where else found["msg"])
             raise ReplyRejected(*reasons) from None
+        except Exception as error:  # whatever a validator of somebody's type raises
+            raise ReplyRejected(f"could not be checked: a validator failed with {error_line(error)}") from error
 
     return checked.json_schema(), validate
 

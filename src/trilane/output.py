@@ -68,6 +68,11 @@ class Output:
                 + "\n".join(problems)
                 + "\nAnswer again with JSON that fits the schema, and nothing else."
             ) from None
+        except Exception as error:  # whatever a validator of somebody's type raises
+            raise InvalidAnswer(
+                f"The answer could not be checked: a validator failed with {type(error).__name__}.\n"
+                "Answer again with other values, as JSON that fits the schema, and nothing else."
+            ) from error
 
 
 def _unfenced(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from trilane.errors import ToolDefinitionError, ToolError
 from trilane.messages import ToolCall
@@ -396,3 +396,58 @@ def test_binding_gives_arguments_or_an_error_for_the_model_and_nothing_else(sent
             refused = error.problems
             str(error).encode()
         assert bound.keys() == sent.keys() if bound is not None else refused
+
+
+def _share_of(value: Any) -> Any:
+    return 100 / value
+
+
+Share = Annotated[float, BeforeValidator(_share_of)]
+
+
+def test_a_validator_that_fails_is_a_problem_of_its_parameter() -> None:
+    @tool
+    def share(total: int, part: Share, rest: Share = 1) -> str:
+        """Share."""
+        return f"{total} {part} {rest}"
+
+    made = as_tool(share)
+    assert made.bind({"total": 1, "part": 4}) == {"total": 1, "part": 25.0}
+    with pytest.raises(ToolArgumentsError) as caught:
+        made.bind({"total": 1, "part": 4, "rest": 0})
+    assert caught.value.problems == (
+        "rest could not be checked: a validator failed with ZeroDivisionError; try another value",
+    )
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+    class Pair(BaseModel):
+        low: int
+        high: int
+
+        @model_validator(mode="after")
+        def check(self) -> Any:
+            raise KeyError("secret")
+
+    @tool
+    def between(pair: Pair) -> str:
+        """Between."""
+        return ""
+
+    found = problems(as_tool(between), {"pair": {"low": 1, "high": 2}})
+    assert found == ("pair could not be checked: a validator failed with KeyError; try another value",)
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": ["string", 5]}, r"`type` is \['string', 5\], neither the name of a type nor a list of such names"),
+        ({"type": {"x": 1}}, r"`type` is \{'x': 1\}"),
+        ({"type": 5}, "`type` is 5"),
+        ({"anyOf": [{"type": [["string"]]}]}, "`type` is"),
+        ({"type": "string", "format": ["date"]}, "unhashable"),
+    ],
+)
+def test_a_schema_whose_types_are_no_names_is_refused_when_the_tool_is_made(schema: Any, problem: str) -> None:
+    parameters = {"type": "object", "properties": {"a": schema}}
+    with pytest.raises(ToolDefinitionError, match=f"the schema of parameter 'a' is not a JSON Schema: .*{problem}"):
+        Tool.from_function(lambda **given: given, name="j", description="d", parameters=parameters)

@@ -51,12 +51,19 @@ class SchemaArguments:
         self._label = label
         try:
             copy = json.loads(json.dumps(dict(schema), allow_nan=False))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise ToolDefinitionError(f"{label}: `parameters` is not a JSON Schema: {error}") from error
         if copy.setdefault("type", "object") != "object" or not isinstance(copy.setdefault("properties", {}), dict):
             raise ToolDefinitionError(f"{label}: `parameters` must be the JSON Schema of an object.")
         self.parameters: dict[str, JsonValue] = copy
-        self._hints = {name: Hint(item, copy) for name, item in copy["properties"].items()}
+        self._hints = {}
+        for name, item in copy["properties"].items():
+            try:
+                self._hints[name] = Hint(item, copy)
+            except (TypeError, RecursionError) as error:
+                raise ToolDefinitionError(
+                    f"{label}: the schema of parameter {name!r} is not a JSON Schema: {error}"
+                ) from error
 
     def bind(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The arguments, with JSON text opened where an array or an object is wanted.
@@ -144,7 +151,10 @@ def _accepted(item: object, root: Mapping[str, Any], depth: int) -> tuple[set[st
     if kind is None:
         types = set().union(*map(_types_of, choices)) if choices else {"any"}
     else:
-        types = {kind} if isinstance(kind, str) else set(kind)
+        kinds = [kind] if isinstance(kind, str) else kind
+        if not isinstance(kinds, list) or not all(isinstance(one, str) for one in kinds):
+            raise TypeError(f"`type` is {kind!r}, neither the name of a type nor a list of such names")
+        types = set(kinds)
     # A string without a format stands for itself, so that "any text" is not taken for a date.
     return types, {item.get("format", "text")} if "string" in types else set(), choices
 

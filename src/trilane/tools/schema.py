@@ -90,11 +90,11 @@ class SignatureArguments:
         bound: dict[str, object] = {}
         try:
             bound = self._validate(values)
-        except ValueError as error:
+        except Exception as error:  # also whatever a validator of somebody's type raises
             from pydantic import ValidationError
 
             if not isinstance(error, ValidationError):
-                raise
+                raise ToolArgumentsError([self._unchecked(values, error)]) from error
             choices = {name: hint.choices for name, hint in self._hints.items() if hint.choices is not None}
             problems = expectation(error, values, choices, hidden) | problems
         if problems:
@@ -109,14 +109,26 @@ class SignatureArguments:
         except ValueError:
             import json
 
-            from pydantic import ValidationError
-
             # Types that are strict about Python values take the text form in JSON; what is really wrong fails again.
             try:
                 return self._adapter.validate_json(json.dumps(values))
-            except (ValidationError, TypeError, ValueError):
+            except Exception:  # of the two failures the first is about what was sent
                 pass
             raise
+
+    def _unchecked(self, values: Mapping[str, object], error: Exception) -> str:
+        """What a model is told of a validator that failed: no more than of a tool that does, and of which parameter."""
+        where = "they"
+        for parameter in self.signature.parameters:
+            name = parameter.name
+            try:
+                _compile([parameter], self._local)[0].validate_python({name: values[name]} if name in values else {})
+            except ValueError:  # pydantic's own among them
+                continue
+            except Exception as reason:
+                where, error = name, reason
+                break
+        return f"{where} could not be checked: a validator failed with {type(error).__name__}; try another value"
 
     def _prepare(self, arguments: Mapping[str, object], problems: dict[str, str]) -> dict[str, object]:
         """Own copies of the values, sorted into named and extra ones, JSON text opened where a container is wanted."""
