@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import pytest
 
-from trilane import Agent, ToolContext, hookimpl, tool
-from trilane.errors import RunCancelledError
+from trilane import Agent, Tool, ToolContext, hookimpl, tool
+from trilane.errors import RunCancelledError, ToolError
 from trilane.events import LateResultEvent, ToolCompleted, ToolProgress
 from trilane.state import AgentPhase
 from trilane.testing import EventRecorder, ScriptedModel, assert_history, call, no_leaks, record, run_virtual
@@ -238,6 +238,46 @@ async def test_w24_a_tool_cannot_fake_a_cancel() -> None:
     events = await invoked(fake, fake_in_thread)
     assert [event.result.outcome for event in events.of(ToolCompleted)] == ["error", "error"]
     assert events.events[-1].type == "run_completed"
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (asyncio.CancelledError(), "CancelledError"),
+        (GeneratorExit(), "GeneratorExit"),
+        (BaseException("why"), "BaseException"),
+        (BaseExceptionGroup("two", [GeneratorExit(), ValueError("why")]), "GeneratorExit, ValueError"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("kind", ["async", "thread", "loop", "generator", "async_generator"])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_what_is_no_ordinary_exception_is_named_as_what_it_is(error: BaseException, name: str, kind: str) -> None:
+    async def in_task() -> None:
+        raise error
+
+    def called() -> None:
+        raise error
+
+    def stepped() -> Iterator[int]:
+        yield 1
+        raise error
+
+    async def awaited() -> AsyncIterator[int]:
+        yield 1
+        raise error
+
+    functions: dict[str, Any] = {"async": in_task, "generator": stepped, "async_generator": awaited}
+    options: dict[str, Any] = {"run_on": "loop"} if kind == "loop" else {}
+    function = functions.get(kind, called)
+    made = Tool.from_function(function, name="odd", description="Odd.", **options)
+    events = await invoked(made, calls=call("odd"))
+    assert contents(events) == [f"Tool odd failed: {name}"]
+    strict = Tool.from_function(function, name="odd", description="Odd.", on_error="raise", **options)
+    with pytest.raises(ToolError, match="which nobody had asked for") as caught:
+        await Agent(ScriptedModel(call("odd")), tools=[strict]).run("Go")
+    assert type(caught.value) is ToolError
+    assert caught.value.__cause__ is error
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])

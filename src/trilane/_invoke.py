@@ -13,7 +13,7 @@ from ._dispatch import HookError, Withheld
 from ._tasks import Clock, Ended, GivenUp, wait_shielded
 from ._threads import ThreadCall
 from .context import ToolContext
-from .errors import PluginError, RunCancelledError, StoreError, ToolTimeoutError
+from .errors import PluginError, RunCancelledError, StoreError, ToolError, ToolTimeoutError
 from .events import LateResultEvent
 from .messages import Outcome, ToolResult
 from .stores import CallStarted
@@ -190,7 +190,8 @@ async def _attempts(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Non
             run.result = render_result(value, call_id=run.call.id, max_chars=tool.max_result_chars)
             return
         except Exception as error:
-            run.result = error_result(run.call, error, max_chars=tool.max_result_chars)
+            raised = error.__cause__ or error if isinstance(error, _Foreign) else error
+            run.result = error_result(run.call, raised, max_chars=tool.max_result_chars)
             if isinstance(error, StoreError) and core.unsure:  # the session's, when it asked or reported
                 _fail(batch, error)
                 return
@@ -204,6 +205,9 @@ async def _attempts(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Non
                 run.result = None
                 continue
             if tool.on_error == "raise":
+                if raised is not error:  # neither a class of ours that nobody can name, nor what would end a task
+                    error = ToolError(f"raised {type(raised).__name__}, which nobody had asked for")
+                    error.__cause__ = raised
                 error.add_note(f"raised by tool {tool.name!r}, which has on_error='raise'")
                 _fail(batch, error)
             return
