@@ -20,7 +20,7 @@ from .sessions import known_of
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from .messages import AssistantMessage
+    from .messages import AssistantMessage, ToolCall
     from .stores import KnownRecord, SessionRecord, ViewReplaced
 
 __all__ = ["StoredReply", "StoredRun", "compare_runs", "same_id", "stored_runs"]
@@ -84,6 +84,7 @@ class StoredRun:
         stopped: True if it was ended from outside; what came after that is not compared.
         records: Its records.
         entries: Its tape, or as much of one as follows from its records.
+        calls: Of the model's last message before it: a resumed run goes on with them.
     """
 
     def __init__(self, run_id: str, first: int) -> None:
@@ -95,6 +96,7 @@ class StoredRun:
         self.stopped = False
         self.records: list[KnownRecord] = []
         self.entries: list[Any] = []
+        self.calls: tuple[ToolCall, ...] = ()
 
     def finish(self) -> None:
         """All of its records are there."""
@@ -204,12 +206,16 @@ def _response(message: AssistantMessage) -> ModelResponse:
 def stored_runs(records: Sequence[SessionRecord]) -> list[StoredRun]:
     """The runs of a session, in order; compactions, which are runs of their own, are left out."""
     runs: dict[str, StoredRun] = {}
+    calls: tuple[ToolCall, ...] = ()
     for position, record in enumerate(records):
         known = known_of(record)
         if known is not None:
             run = runs.get(known.run_id)
             if run is None:
                 run = runs[known.run_id] = StoredRun(known.run_id, position)
+                run.calls = calls
+            if known.kind == "message" and known.message.kind == "assistant":
+                calls = known.message.calls
             run.records.append(known)
     for run in runs.values():
         run.finish()
@@ -300,6 +306,7 @@ def _plain_json(record: Any) -> Any:
 def compare_runs(then: StoredRun, now: StoredRun, *, ignore: Collection[Aspect] = ()) -> ReplayedRun:
     """Compare a stored run with its replay."""
     wanted = tuple(aspect for aspect in _comparable(then) if aspect not in ignore)
+    now.calls = then.calls
     old, new = _items(then, wanted, then.has_tape), _items(now, wanted, then.has_tape)
     found = _first_difference(old, new, is_whole=not then.stopped)
     shown = None
@@ -420,13 +427,17 @@ def _items(run: StoredRun, wanted: Collection[Aspect], with_tape: bool) -> list[
     items: list[_Item] = []
     for entry in run.entries:
         if entry[0] == "stop":
-            return _without_unfinished(items) if with_tape else items
+            if with_tape:
+                items = _without_unfinished(items)
+            break
         item = reader.read(entry)
         if reader.is_over:
             break
         if item is not None and item.aspect in wanted:
             item.value = _without_made_ids(item.value)
             items.append(item)
+    if not with_tape:  # when exactly a call was superseded is not known: before it was announced, or after
+        items = [item for item in items if item.aspect != "arguments" or item.track not in reader.superseded]
     return items
 
 
@@ -450,11 +461,12 @@ class _Reader:
         self._place = 0
         self._turn = 0  # messages of the model so far
         self._request: dict[str, Any] = {}
-        self._calls: dict[str, Any] = {}  # of the last message
+        self._calls: dict[str, Any] = {call.id: call for call in run.calls}  # of the last message
         self._records: dict[str, Iterator[Any]] = {}
         for kind in ("message", "call_finished", "message_hidden", "view_replaced", "run_ended"):
             self._records[kind] = iter([record for record in run.records if record.kind == kind])
         self._history = run.start.get("history", 0)
+        self.superseded: set[str] = set()  # tracks of calls that did not run, for something was said before
 
     def read(self, entry: list[Any]) -> _Item | None:
         self._place += 1
@@ -516,7 +528,10 @@ class _Reader:
         if kind == "call_finished":
             call = record.result.call_id
             value = {"tool": getattr(self._calls.get(call), "name", ""), "result": plain(record.result)}
-            return self._item("results", value, track=call, where=f"{self._in_turn}{self._tool(call)}")
+            item = self._item("results", value, track=call, where=f"{self._in_turn}{self._tool(call)}")
+            if record.result.outcome == "superseded":
+                self.superseded.add(item.track)
+            return item
         if kind == "run_ended":
             return self._item("endings", {"status": record.status, "turns": record.turns}, where="the end of the run")
         value = {"hidden": record.reason} if kind == "message_hidden" else {"compacted": len(record.messages)}

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from trilane import Agent, InMemoryStore, Tool
+from trilane import Agent, InMemoryStore, Tool, ToolContext, tool
 from trilane.decisions import Rewrite
 from trilane.errors import RunCancelledError, SessionError
 from trilane.events import ToolStarted
@@ -49,6 +49,57 @@ async def test_steering_that_superseded_calls_without_a_recording() -> None:
     assert outcomes == ["superseded", "superseded"]
     ran.clear()
     assert (await replay(store, tools=[serial])).difference is None
+
+
+class _Elsewhere:
+    """A store that has to be waited for: in those it is kept what arguments a call had."""
+
+    def __init__(self) -> None:
+        inner = InMemoryStore()
+        self.lease, self.load, self.append = inner.lease, inner.load, inner.append
+
+
+async def test_a_call_that_was_announced_and_superseded_without_a_recording() -> None:
+    store: Any = _Elsewhere()
+    model = ScriptedModel([call("look", place="a"), call("look", place="b")], "Stopped.")
+    agent = Agent(model, tools=[look], store=store, tool_concurrency=1)
+    async with agent.stream("Where?", session="s") as run:
+        async for event in run:
+            if isinstance(event, ToolStarted):
+                run.steer("Stop.")
+    records = (await store.load("s")).records
+    assert [one.result.outcome for one in records if one.kind == "call_finished"] == ["superseded", "superseded"]
+    assert all(one.arguments_hash for one in records if one.kind == "call_started")
+    ran.clear()
+    found = await replay(store)
+    assert found.difference is None
+    assert "arguments" in found.runs[0].compared
+
+
+@pytest.mark.parametrize("replayable", [False, True])
+async def test_a_run_that_was_suspended_in_a_tool_goes_on_with_the_same_arguments(replayable: bool) -> None:
+    @tool(effect="read")
+    async def ask(ctx: ToolContext, about: str) -> str:
+        """Ask."""
+        return await ctx.ask(about)
+
+    store: Any = _Elsewhere()
+    agent: Agent[Any, str] = Agent(
+        ScriptedModel(call("ask", about="colour")), tools=[ask], store=store, replayable=replayable
+    )
+    async with agent.stream("Go", session="s") as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                await run.suspend()
+                break
+    agent = Agent(ScriptedModel("Blue."), tools=[ask], store=store, replayable=replayable)
+    async with agent.resume("s") as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                run.reply(event.question.id, "blue")
+    found = await replay(store, tools=[ask])
+    assert [(one.status, one.difference) for one in found.runs] == [("suspended", None), ("completed", None)]
+    assert "arguments" in found.runs[1].compared
 
 
 async def test_a_run_that_was_cut_off_is_compared_as_far_as_it_got() -> None:
