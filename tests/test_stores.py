@@ -20,6 +20,7 @@ from trilane.sessions import (
     CanSearch,
     cut_after,
     fork_session,
+    hits_in,
     pages,
 )
 from trilane.stores import (
@@ -158,6 +159,17 @@ async def test_a_store_without_forks_is_forked_by_copying() -> None:
     assert (await store.load(forked)).records == (await store.load("s")).records
     with pytest.raises(SessionError, match="it cannot be forked after 4"):
         await fork_session(store, "s", version=4)
+
+
+@pytest.mark.parametrize("letters", ["ß", "İ", "ﬃ", "x"])
+@pytest.mark.parametrize("wanted", ["needle", "NEEDLE", "Straße", "STRASSE", "strasse"])
+def test_an_excerpt_has_the_place_however_long_letters_become_when_case_is_ignored(letters: str, wanted: str) -> None:
+    record = said(letters * 200 + " the needle of the Straße in the haystack " + letters * 200)
+    (hit,) = hits_in(record, wanted, session="s", title="", position=1)
+    assert wanted.casefold() in hit.excerpt.casefold()
+    assert hit.excerpt.startswith("…")
+    assert hit.excerpt.endswith("…")
+    assert len(hit.excerpt) <= 2 + 40 + len(wanted) + 40
 
 
 async def test_where_a_fork_is_cut() -> None:

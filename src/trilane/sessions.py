@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from ._records import Record
 from .errors import SessionError
-from .messages import Message, ToolResult, new_id, text_of
+from .messages import Message, ToolResult, clean_text, new_id, text_of
 
 if TYPE_CHECKING:
     from .stores import KnownRecord, SessionPage, SessionRecord, SessionStore
@@ -263,13 +263,27 @@ def hits_in(record: SessionRecord, text: str, *, session: str, title: str, posit
     wanted = text.casefold()
     hits = []
     for message_id, whole in record_texts(record) if wanted else ():
-        start = whole.casefold().find(wanted)
+        folded = whole.casefold()
+        start, length = folded.find(wanted), len(text)
         if start >= 0:
-            around = _excerpt(whole, start, len(text))
+            if len(folded) != len(whole):  # some letters are longer in that form
+                end = _unfolded(whole, start + len(wanted) - 1) + 1
+                start = _unfolded(whole, start)
+                length = end - start
+            around = _excerpt(whole, start, length)
             hits.append(
                 SearchHit(session=session, title=title, position=position, message_id=message_id, excerpt=around)
             )
     return hits
+
+
+def _unfolded(text: str, position: int) -> int:
+    """Which character of `text` stands at a position of `text.casefold()`."""
+    for number, character in enumerate(text):
+        position -= len(character.casefold())
+        if position < 0:
+            return number
+    return len(text)
 
 
 def preview_of(records: Iterable[SessionRecord]) -> str:
@@ -329,9 +343,12 @@ async def fork_session(
         version: Instead of a message, how many records are taken.
 
     Raises:
-        SessionError: there is no such session or message, or the new session exists already.
+        SessionError: there is no such session or message, the new session exists already, or no store can keep its id.
     """
     new_session = new_session or new_id()
+    _check_id(new_session)
+    if clean_text(session) != session:
+        raise SessionError(f"there is no session {session!r} to fork")
     if at_message:
         version = await cut_after(store, session, at_message)
     whole = (await store.load(session, limit=0)).version
@@ -356,12 +373,21 @@ async def import_session(store: SessionStore, session: str, records: Sequence[Se
     """Write a whole session, such as one that was exported.
 
     Raises:
-        SessionError: there is one of that id already.
+        SessionError: there is one of that id already, or no store can keep the id.
         SessionBusyError: a run is active on it.
     """
+    _check_id(session)
     async with store.lease(session, ttl_seconds=30.0) as lease:
         if (await store.load(session, limit=0)).version:
             raise SessionError(f"there is a session {session!r} already; choose another id")
         version = 0
         for start in range(0, len(records), PAGE):
             version = await store.append(session, records[start : start + PAGE], expected_version=version, lease=lease)
+
+
+def _check_id(session: str) -> None:
+    """Raise `SessionError` if the id of a new session is none: runs refuse such ids too."""
+    if clean_text(session) != session:
+        raise SessionError(
+            f"session {session!r} has a NUL or half a surrogate pair in its id, which no store can keep; choose another"
+        )

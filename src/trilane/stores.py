@@ -36,6 +36,7 @@ from .messages import (
     ToolCall,
     ToolMessage,
     ToolResult,
+    clean_text,
 )
 
 if TYPE_CHECKING:
@@ -378,7 +379,7 @@ class InMemoryStore:
         Raises:
             SessionError: there is no such session.
         """
-        self._existing(session).title = title
+        self._existing(session).title = clean_text(title)
 
     async def copy_session(self, session: str, new_session: str, *, version: int) -> None:
         """Make `new_session` of the first `version` records of `session`.

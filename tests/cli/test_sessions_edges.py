@@ -189,6 +189,56 @@ def test_an_export_that_is_cut_off_is_imported_as_far_as_it_goes(place: Path, tr
     assert trilane("sessions", "import", "whole", "--as", "whole") == (0, "whole\n", "")
 
 
+@pytest.mark.parametrize("given", ["half \\ud83d", "a\\u0000b"])
+def test_an_id_that_no_store_can_keep_is_not_imported(place: Path, trilane: Command, given: str) -> None:
+    put(place, "s")
+    lines = trilane("sessions", "export", "s")[1].splitlines(keepends=True)
+    Path("odd").write_text(lines[0].replace('"id": "s"', f'"id": "{given}"') + "".join(lines[1:]))
+    status, _, err = trilane("sessions", "import", "odd")
+    assert status == 2
+    assert err.startswith("trilane: odd: no session can have the id ")
+    assert err.endswith("give it another with --as ID\n")
+    assert trilane("sessions", "import", "odd", "--as", "other") == (0, "other\n", "")
+
+
+def test_a_title_is_imported_as_it_can_be_kept(place: Path, trilane: Command) -> None:
+    put(place, "s")
+    lines = trilane("sessions", "export", "s")[1].splitlines(keepends=True)
+    Path("odd").write_text(lines[0].replace('"title": ""', '"title": "half \\ud83d"') + "".join(lines[1:]))
+    assert trilane("sessions", "import", "odd", "--as", "other") == (0, "other\n", "")
+    assert "half \ufffd" in trilane("sessions", "list")[1]
+
+
+def test_a_line_that_is_nested_too_deeply_is_a_damaged_record(place: Path, trilane: Command) -> None:
+    put(place, "s")
+    whole = trilane("sessions", "export", "s")[1]
+    deep = "[" * 100_000
+    Path("deep").write_text(whole + deep + "]" * 100_000)
+    status, out, err = trilane("sessions", "import", "deep", "--as", "deep")
+    assert (status, out) == (0, "deep\n")
+    assert err == f"1 of {len(whole.splitlines())} records cannot be read; they were kept as they are\n"
+    assert deep in trilane("sessions", "export", "deep")[1]
+    Path("header").write_text(deep + "\n" + whole)
+    assert "is no exported session" in trilane("sessions", "import", "header")[2]
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("2", "has form 2, this release reads form 1; upgrade trilane"),
+        ('"1"', 'its form is "1"'),
+        ("true", "its form is true"),
+    ],
+)
+def test_a_form_that_is_not_known(place: Path, trilane: Command, form: str, said: str) -> None:
+    put(place, "s")
+    whole = trilane("sessions", "export", "s")[1]
+    Path("odd").write_text(whole.replace('"trilane_session": 1', f'"trilane_session": {form}'))
+    status, _, err = trilane("sessions", "import", "odd", "--as", "odd")
+    assert status == 2
+    assert said in err
+
+
 # ---- replay ----------------------------------------------------------------------------------------------------------
 
 

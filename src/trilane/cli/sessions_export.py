@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from .console import UsageError, say
-from .sessions_store import find_session, new_session_id
-from .text import content_text
+from .sessions_store import find_session, is_id, new_session_id
+from .text import content_text, one_line
 
 if TYPE_CHECKING:
     from trilane.messages import Message, ToolCall, ToolResult
@@ -84,6 +84,7 @@ async def import_file(store: SessionStore, file: str, new: str) -> list[str]:
     Raises:
         UsageError: the file cannot be read, or is no exported session.
     """
+    from trilane.messages import clean_text
     from trilane.sessions import CanRename, import_session
     from trilane.stores import record_from_json
 
@@ -91,13 +92,15 @@ async def import_file(store: SessionStore, file: str, new: str) -> list[str]:
     session = new_session_id(new, "--as") or str(header.get("id", ""))
     if not session:
         raise UsageError(f"{file} does not say which session it is; give it an id with --as ID")
+    if not is_id(session):
+        raise UsageError(f"{file}: no session can have the id {one_line(session, 80)!r}; give it another with --as ID")
     records = [record_from_json(line) for line in lines]
     if not records:
         raise UsageError(f"{file} has no record of its session in it; nothing was imported")
     await import_session(store, session, records)
     title = header.get("title")
     if isinstance(title, str) and title and isinstance(store, CanRename):
-        await store.rename_session(session, title)
+        await store.rename_session(session, clean_text(title))
     _tell_if_cut(file, header, len(records), is_cut)
     damaged = sum(record.kind == "damaged" for record in records)
     if damaged:
@@ -133,7 +136,7 @@ def _read(file: str) -> tuple[dict[str, Any], list[str], bool]:
         raise UsageError(f"{file} is empty")
     try:
         header = json.loads(lines[0])
-    except ValueError:
+    except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict) or ("trilane_session" not in header and "kind" not in header):
         raise UsageError(f"{file} is no exported session: its first line is no JSON object of one")
@@ -142,10 +145,12 @@ def _read(file: str) -> tuple[dict[str, Any], list[str], bool]:
         del lines[-1]
     if "trilane_session" not in header:
         return {}, lines, is_cut
-    if header["trilane_session"] != FORM:
-        raise UsageError(
-            f"{file} has form {header['trilane_session']}, this release reads form {FORM}; upgrade trilane"
-        )
+    form = header["trilane_session"]
+    if type(form) is not int or form < 1:
+        shown = one_line(json.dumps(form), 80)
+        raise UsageError(f"{file} is no exported session: its form is {shown}, and not a number such as {FORM}")
+    if form != FORM:
+        raise UsageError(f"{file} has form {form}, this release reads form {FORM}; upgrade trilane")
     return header, lines[1:], is_cut
 
 
@@ -154,6 +159,8 @@ def _is_json(line: str) -> bool:
         json.loads(line)
     except ValueError:
         return False
+    except RecursionError:  # whether it is cut off cannot be told: it is kept as it is
+        return True
     return True
 
 

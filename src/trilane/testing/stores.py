@@ -412,6 +412,10 @@ async def _sessions_are_renamed(store: SessionStore, other: SessionStore) -> Non
     info = await other.session_info("s")
     assert info is not None
     assert info.title == 'The "whale" 🐋'
+    await store.rename_session("s", "half \ud83d a \0 pair")
+    info = await other.session_info("s")
+    assert info is not None
+    assert info.title == "half \ufffd a \ufffd pair"
     async with _refused(SessionError, "renaming a session that does not exist"):
         await store.rename_session("t", "x")
 
@@ -438,6 +442,12 @@ async def _sessions_are_forked_at_any_message(store: SessionStore, other: Sessio
     for session, new, message in (("s", "named", ""), ("nobody", "x", ""), ("s", "x", "no such message")):
         async with _refused(SessionError, f"forking {session} as {new} at {message!r}"):
             await fork_session(store, session, new, at_message=message)
+    for session, new in (("s", "half \ud83d"), ("s", "a\0b"), ("half \ud83d", "x")):
+        async with _refused(SessionError, f"forking {session!r} as {new!r}"):
+            await fork_session(store, session, new)
+    for new in ("half \ud83d", "a\0b"):
+        async with _refused(SessionError, f"importing as {new!r}"):
+            await import_session(store, new, records)
     await import_session(store, "imported", await _whole(store, "s"))
     assert await _whole(other, "imported") == records
     async with _refused(SessionError, "importing over a session"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trilane.errors import SessionConflictError, SessionError
+from trilane.messages import clean_text
 from trilane.sessions import known_of, preview_of
 from trilane.storing import Packed, lease_lost, pack
 
@@ -109,7 +110,7 @@ def rename(connection: Connection, session: str, title: str) -> None:
     Raises:
         SessionError: there is no such session.
     """
-    if connection.execute("UPDATE sessions SET title = %s WHERE id = %s", (title, session)).rowcount == 0:
+    if connection.execute("UPDATE sessions SET title = %s WHERE id = %s", (clean_text(title), session)).rowcount == 0:
         raise SessionError(f"there is no session {session!r}")
 
 

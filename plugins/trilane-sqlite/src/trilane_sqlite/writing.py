@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from trilane.errors import SessionConflictError, SessionError
+from trilane.messages import clean_text
 from trilane.sessions import known_of, preview_of
 from trilane.storing import Packed, pack
 
@@ -77,7 +78,7 @@ def rename(connection: sqlite3.Connection, session: str, title: str) -> None:
     Raises:
         SessionError: there is no such session.
     """
-    if connection.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session)).rowcount == 0:
+    if connection.execute("UPDATE sessions SET title = ? WHERE id = ?", (clean_text(title), session)).rowcount == 0:
         raise SessionError(f"there is no session {session!r}")
 
 
