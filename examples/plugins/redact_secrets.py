@@ -22,22 +22,28 @@ class RedactSecrets:
     def __init__(self, pattern: str = SECRETS) -> None:
         self._pattern = re.compile(pattern)
 
-    def redact(self, text: str) -> str:
-        return self._pattern.sub("[redacted]", text)
+    def redact(self, value: Any) -> Any:
+        """The same without secrets: text, parts of messages, JSON."""
+        if isinstance(value, str):
+            return self._pattern.sub("[redacted]", value)
+        if isinstance(value, TextPart | ReasoningPart):
+            return value.replace(text=self.redact(value.text))
+        if isinstance(value, dict):
+            return {self.redact(key): self.redact(item) for key, item in value.items()}
+        return type(value)(self.redact(item) for item in value) if isinstance(value, list | tuple) else value
 
     @hookimpl
     def on_message(self, run: RunContext[object], message: UserMessage) -> UserMessage:
-        return message.replace(parts=tuple(self._part(part) for part in message.parts))
+        return message.replace(parts=self.redact(message.parts))
 
     @hookimpl(required=True)
     def after_tool(self, run: RunContext[object], result: ToolResult) -> ToolResult:
-        content = result.content
-        parts = self.redact(content) if isinstance(content, str) else tuple(self._part(part) for part in content)
-        return result if parts == content else result.replace(content=parts, data=None)
+        """`data` is for programs, and may hold more than `content` says."""
+        return result.replace(content=self.redact(result.content), data=self.redact(result.data))
 
     @hookimpl(required=True)
     def after_model(self, run: RunContext[object], response: ModelResponse) -> ModelResponse:
-        return response.replace(parts=tuple(self._part(part) for part in response.parts or ()))
+        return response.replace(parts=self.redact(tuple(response.parts or ())))
 
     @hookimpl(required=True)
     def on_delta(self, run: RunContext[object], delta: Delta, final: bool) -> list[Delta]:
@@ -49,8 +55,3 @@ class RedactSecrets:
         cut = len(text) if final else max(text.rfind(" "), text.rfind("\n")) + 1
         run.stash[key] = text[cut:]
         return [delta.replace(text=self.redact(text[:cut]))] if cut else []
-
-    def _part(self, part: Any) -> Any:
-        if isinstance(part, str):
-            return self.redact(part)
-        return part.replace(text=self.redact(part.text)) if isinstance(part, TextPart | ReasoningPart) else part

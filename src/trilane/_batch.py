@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ._asking import can_be_answered, close_question, open_question, root_of, start_answering, withdraw_all
 from ._backend import Waiter, new_waiter
 from ._decide import CallRun, arguments_hash, decide, take_approval
-from ._invoke import cut_off, execute
+from ._invoke import cut_off, execute, withhold_unseen
 from ._records import maker
 from ._tasks import TaskHandle
 from .errors import RunLimitError
@@ -473,6 +473,8 @@ class Batch:
                 run.finish(_external_end(run, entry, outcome))
             if run.result is None:
                 run.finish(self._truth(run, text, outcome))
+            elif run.state == "running":  # with a hook that swallows every cancel
+                withhold_unseen(core, run)
         for run in self.runs:
             run.state = "finished"
             if not run.announced:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ._decide import CallRun
     from .plugins import HookImplementation
 
-__all__ = ["cut_off", "execute"]
+__all__ = ["cut_off", "execute", "withhold_unseen"]
 
 
 async def execute(core: Core, batch: Batch, run: CallRun) -> None:
@@ -52,6 +52,8 @@ async def execute(core: Core, batch: Batch, run: CallRun) -> None:
             run.result = _not_run(run, "the run ended before it could start")
         elif run.result is None:
             run.result = cut_off(run, batch.cut_off_as, still_running=run.thread is not None and not run.thread.done)
+        else:
+            withhold_unseen(core, run)
     finally:
         clock.end()
         if not core.finished and not clock.given_up:
@@ -69,6 +71,16 @@ def cut_off(run: CallRun, outcome: Outcome, *, still_running: bool) -> ToolResul
     if still_running:
         text, outcome = f"Tool {run.call.name} is still running, effect unknown", "still_running"
     return ToolResult(call_id=run.call.id, content=text, outcome=outcome)
+
+
+def withhold_unseen(core: Core, run: CallRun) -> None:
+    """The run ends with `after_tool` still to come: where one of these hooks is required, nobody gets the result."""
+    for hook in core.hooks.after_tool if run.began else ():
+        if hook.required:
+            why = f"withheld: the run ended before plugin {hook.plugin} had seen the result"
+            text = f"Tool {run.call.name} has run; {why}"
+            run.result = ToolResult(call_id=run.call.id, content=text, outcome="error")
+            return
 
 
 def _not_run(run: CallRun, why: str) -> ToolResult:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from ._records import Record, adapter, maker
 
@@ -250,13 +250,26 @@ class ToolResult(Record):
         call_id: The call it answers.
         content: Text, or text and media. Never empty when sent to a model: adapters write "(no output)".
         outcome: How the call ended.
-        data: The value the tool returned, as JSON, for programs; the model does not see it.
+        data: The value the tool returned, as JSON, for programs; the model does not see it, events and stores hold it.
     """
 
     call_id: str
     content: str | tuple[str | ImagePart | AudioPart | FilePart, ...]
     outcome: Outcome = "ok"
     data: JsonValue = None
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed.
+
+        Where it says something else, `data` is None unless it is given as well: the old one would still hold what a
+        plugin took out of `content`.
+
+        Raises:
+            TypeError: a name that is not a field.
+        """
+        if "content" in changes and "data" not in changes and changes["content"] != self.content:
+            changes["data"] = None
+        return super().replace(**changes)
 
 
 class SystemMessage(Record):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from trilane import Agent, Delta, RunContext, hookimpl, tool
+from trilane import Agent, Delta, RunContext, ToolResult, hookimpl, tool
 from trilane.errors import PluginError, RunLimitError
 from trilane.messages import Usage
 from trilane.models import ModelResponse
@@ -132,6 +132,20 @@ def test_secrets_reach_neither_model_nor_history_nor_caller() -> None:
     assert "hunter2" not in everything
     assert record.result.output == "The key is [redacted] and password=[redacted] !"
     assert "".join(record.events.texts()).endswith(record.result.output)
+
+
+def test_the_data_of_a_result_is_redacted_and_kept() -> None:
+    @tool
+    def rows() -> ToolResult:
+        """Say how many rows there are."""
+        data: Any = {"rows": [{"name": "Vasa", "key": SECRET}, 3, None], SECRET: True}
+        return ToolResult(call_id="", content="2 rows", data=data)
+
+    plugin = load("redact_secrets").RedactSecrets()
+    subject = Agent(ScriptedModel(call("rows"), "Done."), tools=[rows], plugins=[plugin])
+    (message,) = [one for one in subject.run_sync("How many?").messages if one.kind == "tool"]
+    redacted = {"rows": [{"name": "Vasa", "key": "[redacted]"}, 3, None], "[redacted]": True}
+    assert message.results[0].replace(call_id="") == ToolResult(call_id="", content="2 rows", data=redacted)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])

@@ -348,6 +348,82 @@ async def test_hook_after_tool_that_is_required_withholds_the_result() -> None:
     assert "withheld: plugin under-test failed" in repr(run.result.messages)
 
 
+@pytest.mark.parametrize("hook", ["after_tool", "around_tool"])
+async def test_what_a_hook_takes_out_of_the_content_of_a_result_is_not_in_its_data(hook: str) -> None:
+    @tool
+    async def read() -> dict[str, str]:
+        """Read."""
+        return {"key": "sk-123"}
+
+    def after_tool(result: ToolResult) -> ToolResult:
+        return result.replace(content=str(result.content).replace("sk-123", "***"))
+
+    async def around_tool(run: Any, call_next: Any) -> ToolResult:
+        result: ToolResult = await call_next()
+        return after_tool(result)
+
+    redacting = plugin(hook, around_tool if hook == "around_tool" else after_tool)
+    model = ScriptedModel(call("read"), "Done.")
+    agent = Agent(model, tools=[read], plugins=[redacting])
+    events, run = await streamed(agent, session="s")
+    assert results(run) == [("ok", '{"key": "***"}')]
+    kept = (await agent.store.load("s")).records
+    everywhere = [*events.events, run.result, *kept, *model.requests]
+    assert not [one for one in everywhere if "sk-123" in one.to_json()]
+
+
+def test_a_result_with_other_content_has_no_data_unless_it_is_given() -> None:
+    result = ToolResult(call_id="1", content="two", data=2)
+    assert result.replace(content="three") == ToolResult(call_id="1", content="three")
+    assert result.replace(content="three", data=3) == ToolResult(call_id="1", content="three", data=3)
+    assert result.replace(content="two", outcome="error").data == result.replace(call_id="2").data == 2
+
+
+@pytest.mark.parametrize("hook", ["after_tool", "around_tool", "stubborn"])
+async def test_a_result_that_a_required_hook_has_not_seen_when_the_run_ends_is_withheld(
+    hook: str, anyio_backend_name: str
+) -> None:
+    if hook == "stubborn" and anyio_backend_name != "asyncio":
+        pytest.skip("on trio nobody can swallow a cancel for ever")
+    till, seen, let_go = Till(), list[str](), anyio.Event()
+
+    async def wait() -> None:
+        seen.append("waits")
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except anyio.get_cancelled_exc_class():
+                if hook != "stubborn":
+                    raise
+
+    async def after_tool(result: ToolResult) -> None:
+        if hook != "around_tool":
+            await wait()
+
+    async def around_tool(run: Any, call_next: Any) -> Any:
+        result = await call_next()
+        if hook == "around_tool":
+            await wait()
+        return result
+
+    plugins = [plugin("after_tool", after_tool, required=True), plugin("around_tool", around_tool, "layer")]
+    agent = Agent(ScriptedModel(call("pay", amount=5)), tools=[till.pay], plugins=plugins, grace_seconds=0.2)
+    async with agent.stream("Go", session="s") as run, anyio.create_task_group() as group:
+
+        async def close() -> None:
+            while not seen:
+                await anyio.lowlevel.checkpoint()
+            await run.close()
+
+        group.start_soon(close)
+        events = await record(run, catch=Exception)
+    let_go.set()
+    assert till.paid == [5]
+    told = "Tool pay has run; withheld: the run ended before plugin under-test had seen the result"
+    assert results(run) == [("error", told)]
+    assert "paid 5" not in repr(events.events) + repr(run.result)
+
+
 @pytest.mark.parametrize("hook", ["before_tool", "around_tool"])
 async def test_hook_after_tool_comes_for_each_call_that_before_tool_came_for_also_if_a_stop_kept_it_from_running(
     hook: str,

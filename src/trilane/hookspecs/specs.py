@@ -319,13 +319,15 @@ class HookSpecs:
             run: The run.
             call: The call.
             result: The result, as the plugin before left it.
-        May return: A `ToolResult` that the model is told instead; None keeps it.
+        May return: A `ToolResult` that the model is told instead; None keeps it. Events and stores hold its `data` too;
+            `replace(content=...)` with another content leaves none, unless `data=` is given.
         If it raises: Reported; the committed result stands. With `required=True` it is withheld and the run fails.
         Order: Reverse plugin order, so that plugins nest.
         Example:
             @hookimpl
             def after_tool(run, call, result):
-                return result.replace(content=shorten(result.content))
+                if isinstance(result.content, str):  # else text and media
+                    return result.replace(content=shorten(result.content))
         versionadded: 0.1
         """
         raise NotImplementedError
