@@ -71,7 +71,7 @@ class RunSetup:
     )
 
     agent_name: str
-    answer: Callable[[Question], Awaitable[JsonValue]] | None
+    answer: Callable[[Question], Awaitable[object]] | None
     breaker: Breaker
     caller: tuple[Clock, str] | None  # of a child run: the clock and the id of the call that it is
     core_type: Callable[[RunSetup, TaskOwner, AgentEventQueue[Event]], Core]

@@ -47,8 +47,8 @@ D = TypeVar("D", default=None)
 O = TypeVar("O", default=str)  # noqa: E741
 T = TypeVar("T")
 
-Answerer: TypeAlias = "Callable[[Question], Awaitable[JsonValue]]"
-"""Answers questions in the process: an async function of the question that returns the reply."""
+Answerer: TypeAlias = "Callable[[Question], Awaitable[JsonValue | Mapping[str, object] | Sequence[object]]]"
+"""Answers questions in the process: an async function of the question that returns the reply, as JSON."""
 
 
 class RunOptions(TypedDict, total=False):

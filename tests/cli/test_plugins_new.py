@@ -5,6 +5,7 @@ That a project of each kind is installed, used and tested is in `tests/guards/te
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -20,16 +21,17 @@ def _run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False)
 
 
-def test_what_is_written_is_clean(tmp_path: Path) -> None:
+def test_what_is_written_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in KINDS:
         assert run_app(["plugins", "new", f"my-{kind}", "--kind", kind, "--path", str(tmp_path / kind)]) == 0
     check = _run(sys.executable, "-m", "ruff", "check", "--no-cache", tmp_path, cwd=tmp_path)
     assert (check.returncode, check.stdout.strip()) == (0, "All checks passed!")
     form = _run(sys.executable, "-m", "ruff", "format", "--no-cache", "--diff", tmp_path, cwd=tmp_path)
     assert form.returncode == 0, form.stdout
-    sources = [tmp_path / kind / "src" for kind in KINDS]
+    found = [tmp_path / kind / folder for kind in KINDS for folder in ("src", "tests")]
     options = ("--strict", "--explicit-package-bases", "--cache-dir", tmp_path / "cache")
-    types = _run(sys.executable, "-m", "mypy", *options, *sources, cwd=tmp_path)
+    monkeypatch.setenv("MYPYPATH", os.pathsep.join(str(tmp_path / kind / "src") for kind in KINDS))
+    types = _run(sys.executable, "-m", "mypy", *options, *found, cwd=tmp_path)
     assert types.returncode == 0, types.stdout
     left = [path for path in tmp_path.rglob("*") if path.is_file() and "@" in path.name]
     assert left == []
@@ -54,6 +56,20 @@ def test_the_project_has_everything(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert project["dependencies"] == ["trilane>=0.1,<0.2"]
     assert project["entry-points"] == {"trilane": {"web-search": "trilane_web_search.plugin:WebSearchPlugin"}}
     assert "trilane plugins test" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_it_takes_to_work_on_it_is_installed_by_any_pip(kind: str, tmp_path: Path) -> None:
+    """Dependency groups need pip 25.1; an environment of Python 3.11 has an older one."""
+    target = tmp_path / "there"
+    assert run_app(["plugins", "new", "hello", "--kind", kind, "--path", str(target)]) == 0
+    for name in ("README.md", ".github/workflows/test.yml"):
+        assert 'pip install -e ".[dev]"\n' in (target / name).read_text(encoding="utf-8")
+    project = tomllib.loads((target / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = project["project"]["optional-dependencies"]["dev"]
+    assert [name.partition(">")[0] for name in needed] == ["trilane[cli,testing]", "mypy", "ruff"]
+    assert project["tool"]["mypy"]["files"] == ["src", "tests"]
+    assert "dependency-groups" not in project
 
 
 @pytest.mark.parametrize(

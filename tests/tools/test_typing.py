@@ -10,8 +10,10 @@ import trilane
 
 SAMPLE = """
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from typing import Any, assert_type
+from typing import Any, TypedDict, assert_type
 
+from trilane import Agent, Question, RunContext, hookimpl
+from trilane.testing import ScriptedModel, ScriptStep, call
 from trilane.tools import Tool, as_tool, check_tools, parse_arguments, tool
 
 
@@ -88,6 +90,44 @@ tool(effect="none")  # E: call-overload
 tool(timeout="x")  # E: call-overload
 tool(5)  # E: call-overload
 Tool.from_function(plain, attempt=2)  # E: call-arg
+
+
+class Reply(TypedDict):
+    approve: bool
+
+
+class Toolbox:
+    name = "toolbox"
+
+    @hookimpl
+    def on_tool(self, run: RunContext[object]) -> list[Callable[..., object]]:
+        return [plain, native_options]
+
+
+def scripted(*script: ScriptStep) -> Agent:
+    return Agent(ScriptedModel(*script), plugins=[Toolbox()])
+
+
+async def approving(question: Question) -> dict[str, bool]:
+    return {"approve": True}
+
+
+async def typed(question: Question) -> Reply:
+    return {"approve": True}
+
+
+async def named(question: Question) -> list[str]:
+    return ["red"]
+
+
+async def unordered(question: Question) -> set[str]:
+    return {"red"}
+
+
+Agent("offline", answer=approving)
+Agent("offline", answer=typed)
+scripted(call("plain", n=1), "Done.").run_sync("Go", answer=named)
+scripted("Done.").run_sync("Go", answer=unordered)  # E: arg-type
 """
 
 
@@ -122,7 +162,7 @@ def test_f120_signatures_are_kept_and_nothing_is_any(tmp_path: Path) -> None:
         if "# E: " in line
     }
     assert found == expected, output
-    assert len(expected) == 7
+    assert len(expected) == 8
 
 
 def test_f120_the_package_declares_itself_typed() -> None:

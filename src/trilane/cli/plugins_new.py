@@ -28,7 +28,7 @@ def command_new(
     folder, written = write_project(name, kind, path)
     for place in written:
         print(folder / place)
-    say(f"Next: cd {folder} && pip install -e . && trilane plugins list && trilane plugins test")
+    say(f"Next: cd {folder} && pip install -e '.[dev]' && trilane plugins list && trilane plugins test")
 
 
 def command_test(

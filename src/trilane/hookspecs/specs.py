@@ -46,12 +46,12 @@ class HookSpecs:
         Arguments:
             run: The run.
         May return: Tools, as `Tool` objects or functions; they are added to the agent's own. None or nothing adds
-            none.
+            none. What `@tool` decorates stays a function, to type checkers a `Callable[..., object]`.
         If it raises: The run fails.
         Order: Plugin order.
         Example:
             @hookimpl
-            def on_tool(run):
+            def on_tool(run) -> list[Callable[..., object]]:
                 return [read_file, search]
         versionadded: 0.1
         """

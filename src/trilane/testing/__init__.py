@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .events import assert_events, check_events
     from .history import assert_history, check_history
     from .leaks import LeakError, no_leaks
-    from .models import FunctionModel, ScriptedModel, ScriptError, Step, call
+    from .models import FunctionModel, ScriptedModel, ScriptError, ScriptStep, Step, call
     from .recorder import EventRecorder, HookCall, Recorder, record
     from .run_record import RunRecord, record_run, transcript
     from .sinks import SINK_CHECKS, check_sink
@@ -27,6 +27,7 @@ __all__ = [
     "Recorder",
     "RunRecord",
     "ScriptError",
+    "ScriptStep",
     "ScriptedModel",
     "Step",
     "VirtualEventLoop",
@@ -55,6 +56,7 @@ _MODULES = {
     "RunRecord": "run_record",
     "SINK_CHECKS": "sinks",
     "ScriptError": "models",
+    "ScriptStep": "models",
     "ScriptedModel": "models",
     "Step": "models",
     "VirtualEventLoop": "clock",
