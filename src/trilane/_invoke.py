@@ -9,7 +9,8 @@ from __future__ import annotations
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
 
-from ._dispatch import HookError, Withheld
+from ._dispatch import HookError, Withheld, place_of
+from ._records import error_line
 from ._tasks import Clock, Ended, GivenUp, wait_shielded
 from ._threads import ThreadCall
 from .context import ToolContext
@@ -18,6 +19,7 @@ from .events import LateResultEvent
 from .messages import Outcome, ToolResult
 from .stores import CallStarted
 from .tools import error_result, render_result
+from .tools.results import UnreadableError, is_for_model, rendered, unreadable_result
 
 if TYPE_CHECKING:
     from ._batch import Batch
@@ -199,7 +201,7 @@ async def _attempts(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Non
             if clock.pop(frame, None) is Ended.TIMED_OUT and run.thread is not None and not run.thread.done:
                 raise _timed_out(core, run)
             # No await between the return of the handler and this line: a cancel cannot take the result away.
-            run.result = render_result(value, call_id=run.call.id, max_chars=tool.max_result_chars)
+            run.result = _result_of(core, run, value)
             return
         except Exception as error:
             raised = error.__cause__ or error if isinstance(error, _Foreign) else error
@@ -213,6 +215,7 @@ async def _attempts(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Non
                 run.result = ToolResult(call_id=run.call.id, content=text, outcome=batch.cut_off_as)
                 return
             if run.attempt < tool.attempts and core.stop_error is None:
+                _log_failure(core, run, raised, "failed and is tried again", again=True)
                 await _store_retry(core, batch, run)
                 run.result = None
                 continue
@@ -222,7 +225,40 @@ async def _attempts(core: Core, batch: Batch, run: CallRun, clock: Clock) -> Non
                     error.__cause__ = raised
                 error.add_note(f"raised by tool {tool.name!r}, which has on_error='raise'")
                 _fail(batch, error)
+            if batch.fatal is not error:  # that one is raised to the caller
+                _log_failure(core, run, raised)
             return
+
+
+def _result_of(core: Core, run: CallRun, value: Any) -> ToolResult:
+    """What the function returned, as a result; if that raises, the developer hears of it, and the model less."""
+    assert run.tool is not None
+    try:
+        return rendered(value, run.call.id, run.tool.max_result_chars)
+    except Exception as error:
+        if not isinstance(error, UnreadableError):
+            _log_failure(core, run, error, "returned what cannot be turned into text")
+        return unreadable_result(value, error, run.call.id)
+
+
+def _log_failure(core: Core, run: CallRun, error: BaseException, what: str = "failed", *, again: bool = False) -> None:
+    """Log what a tool did not raise on purpose: of that the model is told the type only, and nobody else anything."""
+    if is_for_model(error):
+        return
+    from logging import INFO, WARNING, getLogger
+
+    getLogger("trilane").log(
+        INFO if again else WARNING,
+        "tool %r %s: %s%s; call %s of run %s, session %s",
+        run.call.name,
+        what,
+        error_line(error),
+        place_of(error),
+        run.call.id,
+        core.run_id,
+        core.session_id,
+        exc_info=error,
+    )
 
 
 async def _store_retry(core: Core, batch: Batch, run: CallRun) -> None:
@@ -324,9 +360,11 @@ async def _in_thread(core: Core, batch: Batch, run: CallRun, function: Any) -> A
         if batch.deadline < float("inf"):  # the run ends: keep the true result if it comes in time
             await wait_shielded(core.timers, lambda: thread.done, subscribe, batch.deadline)
             if thread.done and thread.error is None and run.tool is not None:
-                run.result = render_result(thread.value, call_id=run.call.id, max_chars=run.tool.max_result_chars)
+                run.result = _result_of(core, run, thread.value)
             elif thread.done and isinstance(thread.error, Exception):
                 run.result = error_result(run.call, thread.error)
+                if not isinstance(thread.error, RunCancelledError):  # what it waited for was withdrawn with the run
+                    _log_failure(core, run, thread.error)
         raise
     return thread.result()
 

@@ -84,6 +84,19 @@ def test_a_plugin_that_fails_is_named_once_and_the_run_goes_on(run: Run) -> None
     ]
 
 
+def test_a_tool_that_fails_by_mistake_is_named_once_with_the_way_to_its_traceback(run: Run) -> None:
+    done = run("stumble")
+    assert (done.returncode, done.stdout) == (0, "Over.\n")
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("warning:")]
+    assert line.startswith("warning: tool 'stumble' failed: KeyError: 'nothing' (")
+    assert line.endswith(". Run it again with --debug for the traceback.")
+    assert "Traceback" not in done.stderr
+    debug = run("stumble", "--debug")
+    assert debug.stderr.count("Traceback") == 1
+    assert 'return {}["nothing"]' in debug.stderr
+    assert "--debug" not in debug.stderr
+
+
 def test_stats_blame_the_right_plugin(run: Run) -> None:
     done = run("noisy", "--stats")
     rows = [line.split() for line in done.stderr.splitlines()]

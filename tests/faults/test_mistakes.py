@@ -66,9 +66,9 @@ MISTAKES = {
         replace=(
             (
                 "_invoke.py",
-                "            run.result = render_result(value, call_id=run.call.id, max_chars=tool.max_result_chars)\n",
+                "            run.result = _result_of(core, run, value)\n",
                 "            import anyio\n            await anyio.sleep(0)\n"
-                "            run.result = render_result(value, call_id=run.call.id, max_chars=tool.max_result_chars)\n",
+                "            run.result = _result_of(core, run, value)\n",
             ),
         ),
     ),

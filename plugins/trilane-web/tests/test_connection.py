@@ -32,6 +32,27 @@ async def test_a_run_from_hello_to_its_end(serve: Serve) -> None:
         assert {event["session_id"] for event in events} == {started["session"]}
 
 
+async def test_a_tool_that_fails_by_mistake_is_in_the_servers_log_and_not_on_the_wire(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool
+    def broken() -> str:
+        """Fail."""
+        raise ConnectionError("cannot reach the database of Ada")
+
+    agent = Agent(ScriptedModel(call("broken"), "done"), tools=[broken])
+    async with serve(agent) as server, server.wire() as wire:
+        started = await wire.ask("start", text="hi")
+        events = await wire.read_run(started["run"])
+    (record,) = [record for record in caplog.records if record.name == "trilane"]
+    assert record.getMessage().startswith("tool 'broken' failed: ConnectionError: cannot reach the database of Ada (")
+    assert started["run"] in record.getMessage()
+    assert started["session"] in record.getMessage()
+    assert record.exc_info is not None
+    assert "Tool broken failed: ConnectionError" in json.dumps(events)
+    assert "Ada" not in json.dumps(events)
+
+
 async def test_many_runs_on_one_connection(serve: Serve) -> None:
     async with serve(_agent()) as server, server.wire() as wire:
         runs = [(await wire.ask("start", text=f"hi {number}"))["run"] for number in range(10)]

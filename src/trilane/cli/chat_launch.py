@@ -61,7 +61,7 @@ def launch_chat(options: ChatOptions) -> int:
             raise UsageError("--session and --continue exclude each other: say which session, or take the last")
         blocked = blocked_names(options.plugin_options)
         set_root(options.root)
-        with logging_to(say):
+        with logging_to(say, debug=options.debug):
             agent, choice = make_agent(options.model, blocked)
             return run_loop(_work(agent, choice, options))
     except BrokenPipeError:

@@ -77,15 +77,26 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
 
 
 @contextmanager
-def logging_to(write: Callable[[str], None] | None) -> Iterator[None]:
-    """Pass warnings of Trilane's log to `write`, or nowhere if the command reports the same things in better words."""
+def logging_to(write: Callable[[str], None] | None, *, debug: bool | None = None) -> Iterator[None]:
+    """Pass warnings of Trilane's log to `write`, or nowhere if the command reports the same things in better words.
+
+    With `debug` a traceback comes with it; without it there is a hint, unless the command has no such option (None).
+    """
     import logging
+
+    from .text import visible
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             # A failure that is contained is shown as an event as well, `PluginFailed`.
-            if write is not None and (record.module, record.funcName) != ("_core", "report"):
-                write(f"warning: {record.getMessage()}")
+            if write is None or (record.module, record.funcName) == ("_core", "report"):
+                return
+            text = f"warning: {record.getMessage()}"
+            if record.exc_info and debug:
+                text = f"{logging.Formatter().formatException(record.exc_info)}\n{text}"
+            elif record.exc_info and debug is not None:
+                text += ". Run it again with --debug for the traceback."
+            write(visible(text))
 
     logger = logging.getLogger("trilane")
     handler, propagated = Handler(logging.WARNING), logger.propagate

@@ -62,7 +62,7 @@ def launch(options: Launch) -> int:
         encoding = "utf-8" if options.json_lines else sys.stdout.encoding
         with (
             OwnStdout(separate=options.json_lines or not sys.stdout.isatty(), encoding=encoding) as out,
-            logging_to(say),
+            logging_to(say, debug=options.debug),
         ):
             return _work(text, blocked, options, out)
     except BrokenPipeError:

@@ -65,7 +65,7 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Approve whatever needs a
 NoOption = Annotated[bool, typer.Option("--no", help="Deny whatever needs an approval, without asking.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print every event as one line of JSON.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show phases and other details.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, also of one in a tool.")]
 
 
 def approval(yes: bool, no: bool) -> bool | None:

@@ -29,14 +29,23 @@ from .arguments import ToolArgumentsError
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-__all__ = ["cut_text", "error_result", "render_result", "unknown_tool_result"]
+__all__ = [
+    "UnreadableError",
+    "cut_text",
+    "error_result",
+    "is_for_model",
+    "render_result",
+    "rendered",
+    "unknown_tool_result",
+    "unreadable_result",
+]
 
 _MEDIA = (ImagePart, AudioPart, FilePart)
 _OUTCOMES = get_args(Outcome)
 _encode: Callable[[object], str] | None = None
 
 
-class _UnreadableError(Exception):
+class UnreadableError(Exception):
     """A value that has no text form; the message says why, for the model."""
 
 
@@ -53,11 +62,16 @@ def render_result(value: object, *, call_id: str, max_chars: int | None = 20000)
             events and stores hold what the model sees and no more. None: no limit.
     """
     try:
-        return _rendered(value, call_id, max_chars)
-    except _UnreadableError as error:
-        reason = str(error)
-    except Exception as error:  # __str__, properties and serialisers of users
-        reason = f"turning it into text raised {type(error).__name__}"
+        return rendered(value, call_id, max_chars)
+    except Exception as error:
+        return unreadable_result(value, error, call_id)
+
+
+def unreadable_result(value: object, error: Exception, call_id: str) -> ToolResult:
+    """The result for what a tool returned if `rendered` raised `error`."""
+    # Errors of __str__, properties and serialisers of users are named only, as in `error_result`.
+    named = f"turning it into text raised {type(error).__name__}"
+    reason = str(error) if isinstance(error, UnreadableError) else named
     text = f"The tool ran, but its result ({type(value).__name__}) cannot be shown: {reason}."
     return ToolResult(call_id=call_id, content=clean_text(text), outcome="error")
 
@@ -77,6 +91,13 @@ def error_result(call: ToolCall, exception: BaseException, *, max_chars: int | N
         text = f"Tool {call.name} failed: {_class_names(exception)}"
     outcome = "timed_out" if isinstance(exception, ToolTimeoutError) else "error"
     return ToolResult(call_id=call.id, content=cut_text(clean_text(text), max_chars), outcome=outcome)  # type: ignore[arg-type]
+
+
+def is_for_model(exception: BaseException) -> bool:
+    """True if a tool raised it on purpose, to tell the model: whatever else it raises only its developer can mend."""
+    if isinstance(exception, BaseExceptionGroup):
+        return all(is_for_model(item) for item in exception.exceptions)
+    return isinstance(exception, (ToolError, ReplyError))
 
 
 def unknown_tool_result(call: ToolCall, names: Iterable[str]) -> ToolResult:
@@ -109,7 +130,13 @@ def cut_text(text: str, max_chars: int | None) -> str:
     return text[:head] + note.format(len(text) - room, len(text)) + (text[-tail:] if tail else "")
 
 
-def _rendered(value: object, call_id: str, max_chars: int | None) -> ToolResult:
+def rendered(value: object, call_id: str, max_chars: int | None) -> ToolResult:
+    """As `render_result`, for callers that tell a developer what went wrong.
+
+    Raises:
+        UnreadableError: the value has no text form.
+        Exception: whatever the value's own code raised.
+    """
     if type(value) is str:
         made: ToolResult = maker(ToolResult)(call_id, cut_text(clean_text(value), max_chars))
         return made
@@ -117,7 +144,7 @@ def _rendered(value: object, call_id: str, max_chars: int | None) -> ToolResult:
         return ToolResult(call_id=call_id, content="")
     if isinstance(value, ToolResult):
         if value.outcome not in _OUTCOMES:
-            raise _UnreadableError(f"its outcome is {value.outcome!r:.80}, which is none of {', '.join(_OUTCOMES)}")
+            raise UnreadableError(f"its outcome is {value.outcome!r:.80}, which is none of {', '.join(_OUTCOMES)}")
         content = value.content
         cleaned = cut_text(clean_text(content), max_chars) if isinstance(content, str) else _parts(content, max_chars)
         data = None if value.data is None else _Converter().json(value.data)
@@ -142,7 +169,7 @@ def _parts(values: Sequence[object], max_chars: int | None) -> tuple[str | Media
         if isinstance(item, _MEDIA):
             parts.append(item if item.extra is None else item.replace(extra=_Converter().json(item.extra)))
         else:
-            result = _rendered(item, "", max_chars).content
+            result = rendered(item, "", max_chars).content
             parts += [result] if isinstance(result, str) else result
     return tuple(parts)
 
@@ -167,9 +194,9 @@ class _Converter:
         if isinstance(value, (str, int, float, bytes, bytearray)) or _is_enum(value):
             return self._scalar(value)
         if id(value) in self._open:
-            raise _UnreadableError("it contains itself")
+            raise UnreadableError("it contains itself")
         if len(self._open) >= DEEPEST:
-            raise _UnreadableError(f"it is {TOO_DEEP}")
+            raise UnreadableError(f"it is {TOO_DEEP}")
         self._open.add(id(value))
         try:
             return self._compound(value)
@@ -216,7 +243,7 @@ class _Converter:
         if isinstance(value, Set):
             return sorted((self.json(item) for item in value), key=_dumps)
         if hasattr(kind, "__next__") or hasattr(kind, "__anext__") or hasattr(kind, "__await__"):
-            raise _UnreadableError(f"a {kind.__name__} is not a value; return its items")
+            raise UnreadableError(f"a {kind.__name__} is not a value; return its items")
         if hasattr(kind, "tolist"):  # arrays and their scalars
             return self.json(value.tolist())
         if isinstance(value, Sequence) or (isinstance(value, Collection) and _inherits(kind, "__str__")):
@@ -229,7 +256,7 @@ class _Converter:
             name = self.json(key)
             text = name if isinstance(name, str) else _dumps(name)
             if text in result:
-                raise _UnreadableError(f"two of its keys read {text[:60]!r}")
+                raise UnreadableError(f"two of its keys read {text[:60]!r}")
             result[text] = self.json(item)
         return result
 
@@ -238,7 +265,7 @@ class _Converter:
         if hasattr(kind, "isoformat"):
             return str(value.isoformat())
         if _inherits(kind, "__str__") and _inherits(kind, "__repr__"):
-            raise _UnreadableError("it has no text form; return text, JSON-like data, a dataclass or a pydantic model")
+            raise UnreadableError("it has no text form; return text, JSON-like data, a dataclass or a pydantic model")
         import re
 
         return clean_text(re.sub(r" at 0x[0-9A-Fa-f]+", "", str(value)))
