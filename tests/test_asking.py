@@ -266,19 +266,84 @@ async def test_answer_answers_in_the_process_under_run_and_under_stream() -> Non
     assert contents(events) == ["called Moby"]
 
 
-@pytest.mark.parametrize("failing", [ValueError("no idea"), "not a choice"])
-async def test_an_answer_function_that_fails_or_answers_nonsense_is_no_answer(failing: Any) -> None:
-    async def answer(question: Any) -> Any:
-        if isinstance(failing, Exception):
-            raise failing
-        return failing
+@tool(approval=True)
+async def pay() -> str:
+    """Pay."""
+    return "paid"
 
-    result = await agent(call("choose"), answer=answer).run("Go")
+
+CLIENT = Tool.external(name="client_side", description="Runs elsewhere.", parameters={"type": "object"})
+
+
+async def raises(question: Any) -> Any:
+    raise RuntimeError("the window of Ada is gone")
+
+
+async def misspells(question: Any) -> Any:
+    return {"aprove": "Ada"}
+
+
+def is_not_async(question: Any) -> Any:
+    return {"approve": True, "colour": "red"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "told", "logged"),
+    [
+        (raises, "failed (RuntimeError)", "raised RuntimeError: the window of Ada is gone ("),
+        (misspells, "returned what the question does not take", "returned what the question does not take: "),
+        (is_not_async, "failed (TypeError)", "raised TypeError: answer= must be an async function; it returned a dict"),
+    ],
+)
+@pytest.mark.parametrize("tool_name", ["choose", "pay", "client_side"])
+async def test_what_is_wrong_with_an_answer_function_is_told_to_the_model_in_short_and_logged(
+    answer: Any, told: str, logged: str, tool_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if (answer, tool_name) == (misspells, "client_side"):
+        pytest.skip("an external call takes any result")
+    subject = Agent(ScriptedModel(call(tool_name), "Done."), tools=[choose, pay, CLIENT], answer=answer)
+    result = await subject.run("Go", session="s")
     assert result.output == "Done."
     results = result.messages[2]
     assert results.kind == "tool"
-    assert results.results[0].outcome == "error"
-    assert "answer= function failed" in str(results.results[0].content)
+    assert results.results[0].outcome == ("denied" if tool_name == "pay" else "error")
+    assert f"the answer= function {told}" in str(results.results[0].content)
+    assert "Ada" not in str(results.results[0].content)
+    (entry,) = [one for one in caplog.records if one.name == "trilane"]
+    assert entry.getMessage().startswith(f"the answer= function {logged}")
+    assert entry.getMessage().endswith(f" by {tool_name!r} in run {result.run_id}, session s")
+    assert (entry.exc_info is None) == (answer is misspells)
+
+
+async def test_an_answer_function_may_say_that_nobody_can_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(question: Any) -> Any:
+        raise NoAnswererError("it is night")
+
+    subject = Agent(ScriptedModel([call("choose"), call("pay")], "Done."), tools=[choose, pay], answer=answer)
+    results = (await subject.run("Go")).messages[2]
+    assert results.kind == "tool"
+    assert [one.content for one in results.results] == [
+        "it is night",
+        "Tool pay was denied: it needs an approval, and nobody can answer",
+    ]
+    assert caplog.records == []
+
+
+async def test_an_answer_function_that_is_withdrawn_with_its_question_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def answer(question: Any) -> Any:
+        await anyio.sleep_forever()
+
+    async with agent(call("name")).stream("Go", answer=answer) as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                assert run.reply(event.question.id, "Moby").status == "accepted"
+    async with agent(call("name")).stream("Go", answer=answer) as run:
+        async for event in run:
+            if event.type == "reply_requested":
+                break
+    assert caplog.records == []
 
 
 UNUSABLE = pytest.mark.parametrize("schema", [object(), ["red", "blue"], {"enum": [object()]}])

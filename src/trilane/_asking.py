@@ -8,14 +8,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from inspect import isawaitable
+from logging import getLogger
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._backend import new_waiter
-from ._dispatch import HookError
+from ._dispatch import HookError, place_of
 from ._plain import plain_json
 from ._questions import OpenQuestion, ReplyRejected, schema_of
-from ._records import error_line
-from ._tasks import Clock, clock_here, current_clock
+from ._records import error_line, error_words
+from ._tasks import Clock, Ended, clock_here, current_clock
 from .decisions import Reject
 from .errors import NoAnswererError, ReplyError, ReplyTimeoutError, RunCancelledError
 from .events import Question, QuestionClosedEvent, QuestionOpenedEvent, Receipt, ReplyReceived, ReplyRequested
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from .context import ToolContext
 
 __all__ = [
+    "AnswerFailed",
     "ask_from_tool",
     "call_from_thread",
     "can_be_answered",
@@ -35,8 +38,13 @@ __all__ = [
     "open_question",
     "root_of",
     "start_answering",
+    "why_unanswered",
     "withdraw_all",
 ]
+
+
+class AnswerFailed(NoAnswererError):
+    """The `answer=` function gave no usable answer. The text is for the model; the cause is in the log."""
 
 
 def root_of(core: Core) -> Core:
@@ -170,13 +178,23 @@ def start_answering(core: Core, entry: OpenQuestion) -> None:
         clock = Clock(core.watchdog)
         clock.start()
         try:
-            payload = await answer(entry.question)
-            receipt = core.setup.desk.reply(entry.question.session_id, entry.question.id, payload)
+            coming = answer(entry.question)
+            if not isawaitable(coming):
+                raise TypeError(
+                    f"answer= must be an async function; it returned a {type(coming).__name__} and nothing to await, "
+                    "so write it as `async def`"
+                )
+            receipt = core.setup.desk.reply(entry.question.session_id, entry.question.id, await coming)
             if receipt.status == "invalid":
-                raise ReplyError(f"answer= returned what the question does not take: {'; '.join(receipt.reasons)}")
+                _log_unanswered(core, entry, f"returned what the question does not take: {'; '.join(receipt.reasons)}")
+                raise AnswerFailed("the answer= function returned what the question does not take")
         except BaseException as error:  # the end of the task: whatever it is becomes the answer "nobody can"
             if core.setup.desk.withdraw(entry):
                 entry.value = error
+                if not isinstance(error, ReplyError) and clock.classify(error) in (Ended.ERROR, Ended.FAKED):
+                    _log_unanswered(core, entry, f"raised {error_line(error)}{place_of(error)}", error)
+                    entry.value = AnswerFailed(f"the answer= function failed ({type(error).__name__})")
+                    entry.value.__cause__ = error
             if isinstance(error, (KeyboardInterrupt, SystemExit)) and core.batch is not None:
                 core.batch.fatal = core.batch.fatal or error
             core.notice()
@@ -184,6 +202,27 @@ def start_answering(core: Core, entry: OpenQuestion) -> None:
             clock.end()
 
     entry.answering = _keep(core, work)
+
+
+def _log_unanswered(core: Core, entry: OpenQuestion, what: str, error: BaseException | None = None) -> None:
+    """Tell the developer what his function did: to the model it is only said that it failed."""
+    question = entry.question
+    getLogger("trilane").warning(
+        "the answer= function %s; asked was %r by %r in run %s, session %s",
+        what,
+        question.prompt[:80],
+        question.asked_by,
+        core.run_id,
+        question.session_id,
+        exc_info=error,
+    )
+
+
+def why_unanswered(entry: OpenQuestion, nobody: str, late: str) -> str:
+    """Why there is no reply to a question that was closed without one, for the model."""
+    if isinstance(entry.value, AnswerFailed):
+        return str(entry.value)
+    return nobody if isinstance(entry.value, BaseException) else late
 
 
 def _keep(core: Core, work: Callable[[], Awaitable[None]]) -> TaskHandle:
@@ -283,11 +322,13 @@ def _reply_to(core: Core, entry: OpenQuestion) -> Any:
         return entry.value
     if core.stop_error is not None:
         raise RunCancelledError(str(core.stop_error)) from core.stop_error
+    prompt = entry.question.prompt[:80]
+    if isinstance(entry.value, AnswerFailed):
+        raise NoAnswererError(f"nobody answered {prompt!r}: {entry.value}") from entry.value.__cause__
     if isinstance(entry.value, NoAnswererError):
         raise entry.value
-    prompt = entry.question.prompt[:80]
     if isinstance(entry.value, BaseException):
-        raise NoAnswererError(f"the answer= function failed on {prompt!r}") from entry.value
+        raise NoAnswererError(f"nobody answered {prompt!r}: {error_words(entry.value)}") from entry.value
     raise ReplyTimeoutError(f"nobody answered {prompt!r} of tool {entry.question.asked_by!r} in time")
 
 

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._asking import can_be_answered, close_question, open_question, root_of, start_answering, withdraw_all
+from ._asking import (
+    can_be_answered,
+    close_question,
+    open_question,
+    root_of,
+    start_answering,
+    why_unanswered,
+    withdraw_all,
+)
 from ._backend import Waiter, new_waiter
 from ._decide import CallRun, arguments_hash, decide, take_approval
 from ._invoke import cut_off, execute, withhold_unseen
@@ -366,7 +374,7 @@ class Batch:
                 run.finish(_external_result(run, entry))
                 continue
             if entry.status != "accepted":
-                why = "nobody can answer" if isinstance(entry.value, BaseException) else "nobody answered in time"
+                why = why_unanswered(entry, "nobody can answer", "nobody answered in time")
                 text = f"Tool {run.call.name} was denied: it needs an approval, and {why}"
                 run.finish(ToolResult(call_id=run.call.id, content=text, outcome="denied"))
                 continue
@@ -510,5 +518,5 @@ def _external_result(run: CallRun, entry: OpenQuestion) -> ToolResult:
     if entry.status == "accepted":
         limit = run.tool.max_result_chars if run.tool is not None else None
         return render_result(entry.value, call_id=run.call.id, max_chars=limit)
-    why = "nobody can run it" if isinstance(entry.value, BaseException) else "no result came in time"
+    why = why_unanswered(entry, "nobody can run it", "no result came in time")
     return ToolResult(call_id=run.call.id, content=f"Tool {run.call.name} is run by the client: {why}", outcome="error")

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import errors
+from ._asking import AnswerFailed
 from ._backend import new_waiter
 from ._comparing import StoredReply, StoredRun, compare_runs, same_id, stored_runs
 from ._questions import QuestionDesk
@@ -43,7 +44,8 @@ __all__ = ["replay_session"]
 
 #: Limits that decide the same way each time; those of time do not.
 _COUNTED = ("turns", "tool_calls", "input_tokens", "output_tokens", "cost", "answer_retries", "empty_replies")
-_UNANSWERED = ("nobody can answer", "nobody can run it", "nobody is there to run it")
+_FAILED = "the answer= function "
+_UNANSWERED = ("nobody can answer", "nobody can run it", "nobody is there to run it", _FAILED)
 _NEVER_CAME = ("interrupted", "still_running", "not_started")
 
 
@@ -226,7 +228,7 @@ class _Script:
             return payload
         result = self._results.get((self.core.answers, call_id))
         if status and result is not None and _is_unanswered(result):
-            raise NoAnswererError("nobody could answer in the stored run")
+            raise _as_unanswered(result)
         entry = self.core.questions.get(question.id)
         if status and entry is not None:
             entry.deadline = self.core.timers.now()
@@ -296,6 +298,12 @@ def _is_unanswered(result: ToolResult) -> bool:
     if result.outcome not in ("denied", "error") or not isinstance(result.content, str):
         return False
     return any(text in result.content for text in _UNANSWERED)
+
+
+def _as_unanswered(result: ToolResult) -> NoAnswererError:
+    """What leads to such a result again."""
+    _, failed, how = str(result.content).partition(_FAILED)
+    return AnswerFailed(failed + how) if failed else NoAnswererError("nobody could answer in the stored run")
 
 
 def _error(reply: Mapping[str, Any], model: str) -> Exception:

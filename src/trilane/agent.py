@@ -63,7 +63,7 @@ class RunOptions(TypedDict, total=False):
         model_settings: Settings that override the agent's.
         limits: Limits for this run instead of the agent's.
         metadata: Whatever plugins should know; `run.metadata` has it.
-        answer: Answers questions in the process.
+        answer: Answers questions in the process: an async function of the question.
         queues: The run's three lanes, to record or feed them.
         trace_plugins: Keep in `result.ledger.changes` what plugins change, from what to what.
         replayable: Store with the session what `replay` compares beside its messages.
@@ -97,7 +97,7 @@ class Agent(Generic[D, O]):
         plugins: Plugin instances, modules, names of installed plugins, or `installed()` for all of them.
         deps_type: Type of the `deps` every run is given; checked against the tools' `ToolContext[X]`.
         output_type: What a run answers with; `str` for the text.
-        answer: Answers questions in the process.
+        answer: Answers questions in the process: an async function of the question.
         store: Where sessions live; in this process's memory by default.
         limits: What one run may use.
         model_settings: Knobs of every model call.

@@ -178,6 +178,17 @@ async def test_nobody_could_answer() -> None:
     assert (await replay(store, tools=[asking])).difference is None
 
 
+async def test_the_answer_function_failed() -> None:
+    async def answer(question: Any) -> Any:
+        raise RuntimeError("the window is gone")
+
+    asking = Tool.from_function(look, approval=True)
+    outside = Tool.external(name="place", description="Name a place.", parameters={"type": "object"})
+    script = [[call("look", place="sea"), call("place")], "Fine."]
+    store = await recorded(script, tools=[asking, outside], answer=answer)
+    assert (await replay(store, tools=[asking, outside])).difference is None
+
+
 async def test_parallel_calls_may_end_in_any_order() -> None:
     done = {name: anyio.Event() for name in "ab"}
 

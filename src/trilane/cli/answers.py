@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from trilane.errors import NoAnswererError
+
 from .text import call_text, one_line, visible
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ _YES = frozenset({"y", "yes"})
 _NO = frozenset({"n", "no", ""})  # no answer is no
 
 
-class NobodyAnswers(Exception):
+class NobodyAnswers(NoAnswererError):
     """The terminal was closed, or there is none."""
 
 
