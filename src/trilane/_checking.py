@@ -43,6 +43,7 @@ __all__ = [
     "checked_messages",
     "checked_request",
     "emitted_delta",
+    "uncallable_model",
     "unstorable",
 ]
 
@@ -272,6 +273,17 @@ def _text(number: int, text: Any) -> str:
     if not isinstance(text, str):
         raise TypeError(f"{number}: {type(text).__name__}, not str")
     return clean_text(text)
+
+
+def uncallable_model(error: BaseException, model: str) -> ModelError | None:
+    """What to say of a model whose `call` cannot be called, or gives nothing to await; None if the error is its own."""
+    trace = error.__traceback__
+    if not isinstance(error, TypeError) or trace is None or trace.tb_next is not None:
+        return None
+    text = (
+        f"model {model}: its call() must be `async def call(self, request, emit)` and return a ModelResponse: {error}"
+    )
+    return ModelError(text, model=model)
 
 
 def checked_answer(response: object, model: str) -> ModelResponse:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ._assembly import Assembly
 from ._backend import new_waiter
-from ._checking import checked_answer, checked_request
+from ._checking import checked_answer, checked_request, uncallable_model
 from ._conversation import has_steering, take_steering
 from ._dispatch import HookError
 from ._records import maker
@@ -174,7 +174,7 @@ def _model_failure(core: Core, ended: Ended, error: BaseException) -> Exception 
         return _too_slow(core, name)
     if ended is Ended.FAKED or (ended is Ended.ERROR and not isinstance(error, Exception)):
         return ModelError(f"model {name}: raised {type(error).__name__}, which nobody had asked for", model=name)
-    return None
+    return uncallable_model(error, name)
 
 
 def _too_slow(core: Core, name: str) -> RunTimeoutError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ._checking import checked_answer, emitted_delta
+from ._checking import checked_answer, emitted_delta, uncallable_model
 from ._tasks import Ended, Watchdog, current_clock, in_own_clock, is_foreign
 from .errors import AgentProtocolError, ModelError, RunCancelledError
 from .events import AgentEvent, CompactionProgress
@@ -102,7 +102,7 @@ def _failure(model: Model, ended: Ended, error: BaseException, seconds: float | 
     if ended is Ended.FAKED or (ended is Ended.ERROR and not isinstance(error, Exception)):
         text = f"model {model.name}: raised {type(error).__name__}, which nobody had asked for"
         return ModelError(text, model=model.name)
-    return None
+    return uncallable_model(error, model.name)
 
 
 def _too_slow(model: Model, seconds: float | None) -> ModelError:
