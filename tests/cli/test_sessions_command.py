@@ -89,7 +89,7 @@ def test_a_session_that_is_not_there(place: Path, trilane: Command) -> None:
     stored(place, lambda store: append_all(store, "whale-3", said("x")))
     status, out, err = trilane("sessions", "show", "wahle-1")
     assert (status, out) == (2, "")
-    assert err.startswith("trilane: there is no session 'wahle-1'; did you mean 'whale-1'?")
+    assert err.startswith("trilane: there is no session 'wahle-1'; did you mean 'whale-1'? See `trilane sessions list`")
     assert "2 sessions begin with 'whale'; type more of the id" in trilane("sessions", "show", "whale")[2]
     assert trilane("sessions", "resume", "nope")[0] == 2
     assert "the plugin 'nowhere' is not installed" in trilane("sessions", "list", "--store", "nowhere:x")[2]

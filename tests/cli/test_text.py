@@ -53,6 +53,10 @@ def test_an_error_is_one_paragraph_with_its_notes() -> None:
     error = ValueError("first\n  second")
     error.add_note("while reading x.toml")
     assert error_paragraph(error) == "ValueError: first second while reading x.toml"
+    error = ValueError("no more turns")
+    error.add_note("Here --max-turns sets it.")
+    error.add_note("Go on.")
+    assert error_paragraph(error) == "ValueError: no more turns. Here --max-turns sets it. Go on."
     assert error_paragraph(ConfigError("say what to do")) == "say what to do"
     assert error_paragraph(KeyError()) == "KeyError: no message was given"
 

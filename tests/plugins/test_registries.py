@@ -270,7 +270,10 @@ class TestStores:
         assert [(found.name, found.plugin) for found in manager.store_providers()] == [("file", "files")]
 
     def test_an_unknown_store_names_the_nearest(self) -> None:
-        with pytest.raises(ConfigError, match="no active plugin supplies the session store 'fil'; did you mean 'file'"):
+        with pytest.raises(
+            ConfigError,
+            match=r"session store 'fil'; did you mean 'file'\? Give the agent",
+        ):
             resolve_store("fil:x", PluginManager([self.store(str)]))
 
     def test_a_factory_that_fails_names_the_plugin(self) -> None:

@@ -81,10 +81,11 @@ def info_lines(registry: LiveRegistry, name: str) -> list[str]:
     """
     matching = [info for info in registry.manager.plugins() if name in (info.name, info.distribution)]
     if not matching:
-        from trilane.plugins.checks import nearest
+        from trilane.plugins.checks import and_more, nearest
 
         known = sorted({info.name for info in registry.manager.plugins()})
-        raise UsageError(f"no plugin {name!r} is installed{nearest(name, known)}; see `trilane plugins list`")
+        hint = and_more(nearest(name, known), "see `trilane plugins list`")
+        raise UsageError(f"no plugin {name!r} is installed{hint}")
     lines: list[str] = []
     for info in matching:
         lines += [*([""] if lines else []), *_about(registry, info)]
@@ -99,9 +100,10 @@ def order_lines(registry: LiveRegistry, hook: str = "") -> list[str]:
         HookSpecError: the order cannot be.
     """
     if hook and hook not in HOOKS:
-        from trilane.plugins.checks import nearest
+        from trilane.plugins.checks import and_more, nearest
 
-        raise UsageError(f"there is no hook {hook!r}{nearest(hook, HOOKS)}; the hooks are: {', '.join(HOOKS)}")
+        hint = and_more(nearest(hook, HOOKS), f"the hooks are: {', '.join(HOOKS)}")
+        raise UsageError(f"there is no hook {hook!r}{hint}")
     if registry.problem is not None:
         raise registry.problem
     compiled = registry.manager.compile()

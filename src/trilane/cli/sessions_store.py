@@ -132,14 +132,14 @@ async def find_session(store: SessionStore, text: str) -> SessionInfo:
         return found[0]
     if found:
         raise UsageError(f"{len(found)} sessions begin with {one_line(text, 80)!r}; type more of the id")
-    from trilane.plugins.checks import nearest
+    from trilane.plugins.checks import and_more, nearest
 
     names = {info.id for info in sessions} | {info.title for info in sessions if info.title}
     titled = [info for info in sessions if info.title == text]
     if len(titled) == 1:
         return titled[0]
-    hint = nearest(text, sorted(names))
-    raise UsageError(f"there is no session {one_line(text, 80)!r}{hint}; see `trilane sessions list`")
+    hint = and_more(nearest(text, sorted(names)), "see `trilane sessions list`")
+    raise UsageError(f"there is no session {one_line(text, 80)!r}{hint}")
 
 
 async def last_session(store: SessionStore) -> str:

@@ -84,8 +84,10 @@ def error_paragraph(error: BaseException) -> str:
     name = type(error).__name__
     if not type(error).__module__.startswith("trilane"):
         text = f"{name}: {text}"
-    notes = getattr(error, "__notes__", ())
-    return visible(" ".join(" ".join([text, *map(str, notes)]).split()))
+    for note in map(str, getattr(error, "__notes__", ())):
+        is_sentence = note[:1].isupper() and text[-1:] not in ".!?:"
+        text += f"{'.' if is_sentence else ''} {note}"
+    return visible(" ".join(text.split()))
 
 
 def count(number: int, noun: str) -> str:

@@ -116,6 +116,11 @@ def nearest(name: str, names: Collection[str]) -> str:
     return f"; there are: {', '.join(sorted(names))}" if 0 < len(names) <= 8 else ""
 
 
+def and_more(hint: str, text: str) -> str:
+    """`hint`, which `nearest` gave, and `text` after it: a part of the sentence, or another after a question."""
+    return f"{hint} {text[0].upper()}{text[1:]}" if hint.endswith("?") else f"{hint}; {text}"
+
+
 def _options(holder: object) -> dict[str, Any] | None:
     for carrier in (holder, getattr(holder, "__func__", None)):
         options = getattr(carrier, IMPL_ATTRIBUTE, None)

@@ -82,13 +82,13 @@ def _places(
     if not optional:
         names = known()
         if name not in names:
-            from .checks import nearest
+            from .checks import and_more, nearest
 
+            hint = and_more(nearest(name, names), f"write {name + '?'!r} if it may be missing")
             raise _error(
                 hook,
                 impl,
-                f"names the plugin {name!r} in before= or after=, which is neither registered nor installed"
-                f"{nearest(name, names)}. Write {name + '?'!r} if it may be missing",
+                f"names the plugin {name!r} in before= or after=, which is neither registered nor installed{hint}",
             )
     return []
 

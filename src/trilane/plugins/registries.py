@@ -178,12 +178,10 @@ def resolve_store(spec: str, manager: PluginManager) -> SessionStore:
     stores = {provider.name: provider for provider in manager.store_providers()}
     provider = stores.get(name)
     if provider is None:
-        from .checks import nearest
+        from .checks import and_more, nearest
 
-        raise ConfigError(
-            f"no active plugin supplies the session store {name!r}{nearest(name, stores)}; "
-            "give the agent the plugin that does"
-        )
+        hint = and_more(nearest(name, stores), "give the agent the plugin that does")
+        raise ConfigError(f"no active plugin supplies the session store {name!r}{hint}")
     try:
         return provider.factory(place)
     except ConfigError:
