@@ -12,11 +12,12 @@ from pydantic import BaseModel
 
 from trilane import Tool, ToolContext, hookimpl, tool
 from trilane.cli.doctor import examine
-from trilane.cli.idle import idle_hooks, shadowed_commands, unknown_sections
+from trilane.cli.idle import idle_hooks, shadowed_commands
 from trilane.cli.options import blocked_names
 from trilane.cli.registry import LiveRegistry, list_lines
 from trilane.hookspecs import HOOKS
 from trilane.plugins import PluginManager
+from trilane.plugins.unread import unread_sections
 from trilane.testing import Recorder
 
 
@@ -124,16 +125,48 @@ def test_sections_that_no_plugin_reads(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "trilane.toml").write_text("[harbour]\nsize = 2\n[harbor]\nsize = 3\n[elsewhere]\nx = 1\n")
     (tmp_path / "pyproject.toml").write_text("[tool.trilane.Harbour]\nsize = 2\n[tool.ruff]\nx = 1\n")
     live = registry(plugin("harbour", register_settings=lambda registry: registry.add("harbour", Settings)))
-    assert list(unknown_sections(live)) == [
+    assert list(unread_sections(live.manager)) == [
         ("trilane.toml [harbor] is read by no plugin; did you mean 'harbour'?", True),
         ("trilane.toml [elsewhere] is read by no plugin; there are: harbour", False),
         ("pyproject.toml [tool.trilane.Harbour] is read by no plugin; did you mean 'harbour'?", True),
     ]
     faults = [one.text for one in examine(live).findings if one.kind == "fault"]
     assert len(faults) == 2
+    monkeypatch.setenv("TRILANE_HARBOUR_SIEZ", "3")
+    faults = [one.text for one in examine(live).findings if one.kind == "fault"]
+    assert (
+        "environment: TRILANE_HARBOUR_SIEZ is no setting of 'harbour'; did you mean 'TRILANE_HARBOUR_SIZE'?" in faults
+    )
     (tmp_path / "trilane.toml").write_text("not toml")
     (tmp_path / "pyproject.toml").unlink()
-    assert list(unknown_sections(live)) == []
+    assert list(unread_sections(live.manager)) == []
+
+
+def test_a_file_that_cannot_be_read_is_one_fault_however_many_would_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Settings(BaseModel):
+        size: int = 1
+
+    class Reads:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @hookimpl
+        def register_settings(self, registry: Any) -> None:
+            self.registry = registry
+            registry.add(self.name, Settings)
+
+        @hookimpl
+        async def before_run(self, run: Any) -> None:
+            self.registry.get(self.name)
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trilane.toml").write_text("x = [")
+    findings = examine(registry(Reads("one"), Reads("two"))).findings
+    (fault,) = [one for one in findings if one.kind == "fault"]
+    assert fault.plugin == "-"
+    assert fault.text.startswith("trilane.toml is not valid TOML: ")
 
 
 def test_blocked_names_that_no_plugin_has_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

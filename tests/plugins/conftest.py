@@ -13,7 +13,7 @@ import pydantic
 import pytest
 import trio  # noqa: F401
 
-from trilane.plugins import manager
+from trilane.plugins import warning
 
 pydantic.create_model("Warm", size=(int, 1))  # a first model imports the rest of pydantic
 
@@ -23,7 +23,7 @@ Ship = Callable[..., Path]
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TRILANE_DISABLED_PLUGINS", raising=False)
-    monkeypatch.setattr(manager, "_warned", set())
+    monkeypatch.setattr(warning, "_warned", set())
     monkeypatch.chdir(tmp_path)
 
 

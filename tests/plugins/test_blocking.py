@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trilane import Agent, hookimpl
-from trilane.plugins import PluginManager, installed, manager
+from trilane.plugins import PluginManager, installed, warning
 from trilane.plugins.blocking import blocks_nothing
 from trilane.testing import ScriptedModel
 
@@ -19,7 +19,7 @@ HOOK = "from trilane import hookimpl\n@hookimpl\ndef before_run(run): ...\n"
 @pytest.fixture(autouse=True)
 def _files(ship: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     ship("trilane-files", {"files": "fake_files"}, {"fake_files": HOOK})
-    monkeypatch.setattr(manager, "_warned", set())
+    monkeypatch.setattr(warning, "_warned", set())
 
 
 def test_a_misspelt_name_in_the_environment_is_said(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trilane.errors import ConfigError, PluginLoadError
 from trilane.hookspecs import hookimpl
-from trilane.plugins import PluginManager, SettingsRegistry
+from trilane.plugins import PluginManager, SettingsRegistry, installed
 
 
 class Search(BaseModel):
@@ -138,6 +139,43 @@ def test_an_unknown_key_names_the_nearest() -> None:
     assert failure(manager()) == (
         "pyproject.toml [tool.trilane.search]: 'limt' is not a setting of 'search'; did you mean 'limit'?"
     )
+
+
+def test_a_misspelt_variable_is_said_once_with_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TRILANE_SEARCH_LIMTI", "2")
+    monkeypatch.setenv("TRILANE_SEARCH_ENGINE_URL", "of the plugin search-engine")
+    monkeypatch.setenv("TRILANE_SEARCH_KEY", "right")
+    for _ in range(2):
+        assert manager().settings("search") == Search(key="right")
+    assert [record.getMessage() for record in caplog.records] == [
+        "environment: TRILANE_SEARCH_LIMTI is no setting of 'search'; did you mean 'TRILANE_SEARCH_LIMIT'?"
+    ]
+
+
+def test_a_misspelt_section_is_said_where_every_installed_plugin_is_loaded(
+    ship: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = """
+        from pydantic import BaseModel
+        from trilane import hookimpl
+
+        class Search(BaseModel):
+            limit: int = 1
+
+        @hookimpl
+        def register_settings(registry):
+            registry.add("search", Search)
+    """
+    ship("trilane-search", {"search": "fake_search"}, {"fake_search": textwrap.dedent(source)})
+    Path("trilane.toml").write_text("[serch]\nlimit = 2\n[elsewhere]\nlimit = 2\n")
+    PluginManager(["search"])
+    assert caplog.records == []
+    PluginManager(installed())
+    assert [record.getMessage() for record in caplog.records] == [
+        "trilane.toml [serch] is read by no plugin; did you mean 'search'?"
+    ]
 
 
 def test_a_model_may_take_unknown_keys() -> None:

@@ -20,10 +20,11 @@ from trilane.hookspecs.markers import IMPL_ATTRIBUTE, SPEC_ATTRIBUTE
 from trilane.plugins.blocking import blocks_nothing
 from trilane.plugins.discovery import entries
 from trilane.plugins.naming import name_of
+from trilane.plugins.unread import unread_sections, unread_variables
 
 from .choice import choose_model
 from .console import logging_to
-from .idle import idle_hooks, shadowed_commands, unknown_sections
+from .idle import idle_hooks, shadowed_commands
 from .text import columns, one_line, visible
 
 if TYPE_CHECKING:
@@ -77,10 +78,13 @@ class Findings:
 def examine(registry: LiveRegistry, *, with_run: bool = True) -> Findings:
     """Look at every plugin of the live registry, and at what the loaded ones do in a trial run."""
     found = Findings(versions=_versions())
+    unusable: dict[str, list[str]] = {}  # what is wrong with settings, and for which plugins
     for info in sorted(registry.manager.plugins(), key=lambda info: (info.name, info.distribution)):
         if info.status == "loaded":
             found.loaded.append(f"{info.name} ({info.origin})")
             found.findings += _loaded(registry, info)
+            for text in _settings(registry, info):
+                unusable.setdefault(text, []).append(info.name)
         elif info.status == "blocked":
             found.findings.append(Finding("note", info.name, info.reason))
         else:
@@ -89,6 +93,8 @@ def examine(registry: LiveRegistry, *, with_run: bool = True) -> Findings:
             text = f"prints while it is imported: {one_line(info.output, 120)!r}"
             found.findings.append(Finding("fault", info.name, text))
         found.findings += _requirements(info)
+    for text, names in unusable.items():  # a file that cannot be read is one fault, however many would read it
+        found.findings.append(Finding("fault", names[0] if len(names) == 1 else "-", text))
     if registry.problem is not None:
         found.findings.append(Finding("fault", getattr(registry.problem, "plugin", "") or "-", str(registry.problem)))
     tools = None
@@ -98,7 +104,11 @@ def examine(registry: LiveRegistry, *, with_run: bool = True) -> Findings:
         with logging_to(None):
             trial = try_out(registry.manager)
         tools = trial.tools
-        found.findings += [Finding("fault", fault.plugin or "-", fault.text) for fault in trial.faults]
+        found.findings += [
+            Finding("fault", fault.plugin or "-", fault.text)
+            for fault in trial.faults
+            if not any(text in fault.text for text in unusable)  # what fails for want of its settings
+        ]
     found.findings += _without_effect(registry, tools)
     found.model = _model(registry, found)
     return found
@@ -111,7 +121,7 @@ def _without_effect(registry: LiveRegistry, tools: Sequence[Tool] | None) -> Ite
             yield Finding("note", name, text)
     for origin, text in shadowed_commands():
         yield Finding("fault", origin, text)
-    for text, is_misspelt in unknown_sections(registry):
+    for text, is_misspelt in unread_sections(registry.manager):
         yield Finding("fault" if is_misspelt else "note", "-", text)
     for name, text in blocks_nothing(registry.manager).items():
         yield Finding("fault" if "did you mean" in text else "note", name, text)
@@ -121,7 +131,6 @@ def _loaded(registry: LiveRegistry, info: PluginInfo) -> Iterator[Finding]:
     calls = registry.hooks_of(info.name)
     if not calls and registry.problem is None:
         yield Finding("fault", info.name, "implements no hook, so it does nothing; mark its functions with @hookimpl")
-    yield from _settings(registry, info)
     plugin = registry.manager.get(info.name)
     own = "" if isinstance(plugin, ModuleType) else name_of(plugin)
     if own not in ("", info.name, type(plugin).__name__):
@@ -134,15 +143,18 @@ def _loaded(registry: LiveRegistry, info: PluginInfo) -> Iterator[Finding]:
             yield Finding("note", info.name, f"{hook} has no annotation for {', '.join(missing)}")
 
 
-def _settings(registry: LiveRegistry, info: PluginInfo) -> Iterator[Finding]:
-    """Settings that cannot be used, with the file and the key."""
+def _settings(registry: LiveRegistry, info: PluginInfo) -> Iterator[str]:
+    """What is wrong with settings, with the file and the key."""
     from trilane.errors import ConfigError
 
     for name in registry.manager.settings_names(info.name):
         try:
-            registry.manager.settings(name)
+            with logging_to(None):  # it warns of the same variables
+                settings = registry.manager.settings(name)
         except ConfigError as error:
-            yield Finding("fault", info.name, str(error))
+            yield str(error)
+            continue
+        yield from unread_variables(name, type(settings))
 
 
 def _of_other_versions(plugin: object, info: PluginInfo) -> Iterator[Finding]:
@@ -240,5 +252,6 @@ def _model(registry: LiveRegistry, found: Findings) -> str:
     try:
         resolve_model(choice.model, registry.manager)
     except ConfigError as error:
-        found.findings.append(Finding("fault", choice.model, f"the model cannot be used: {error}"))
+        if all(one.text != str(error) for one in found.findings):
+            found.findings.append(Finding("fault", choice.model, f"the model cannot be used: {error}"))
     return f"{choice.model} ({choice.reason})"

@@ -1,4 +1,4 @@
-"""What is installed and can do nothing: hooks that are never called, commands that another one hides, odd settings.
+"""What is installed and can do nothing: hooks that are never called, commands that another one hides.
 
 For `trilane plugins doctor`. Which hooks need what is read from the catalogue; what there is, from the live registry
 and a trial run of the agent that `trilane run` would make.
@@ -6,9 +6,8 @@ and a trial run of the agent that `trilane run` would make.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trilane.hookspecs import HOOKS
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from .registry import LiveRegistry
 
-__all__ = ["idle_hooks", "shadowed_commands", "unknown_sections"]
+__all__ = ["idle_hooks", "shadowed_commands"]
 
 #: Hooks that get a tool call are called for one; those that get a question, when something was asked.
 _NEED_A_TOOL = tuple(hook.name for hook in HOOKS.values() if "call" in hook.arguments)
@@ -79,35 +78,3 @@ def shadowed_commands() -> Iterator[tuple[str, str]]:
             yield origin, f"its command {point.name!r} can never be called: Trilane has one of that name"
         elif seen.setdefault(point.name, origin) != origin:
             yield origin, f"its command {point.name!r} can never be called: {seen[point.name]} has one of that name"
-
-
-def unknown_sections(registry: LiveRegistry) -> Iterator[tuple[str, bool]]:
-    """Sections of settings files that no plugin reads: a sentence, and whether it looks misspelt."""
-    from trilane.plugins.checks import nearest
-
-    manager = registry.manager
-    known = {name for plugin in manager.names() for name in manager.settings_names(plugin)}
-    # A plugin that is blocked or failed may have settings, and so may those of other programs be of use elsewhere.
-    others = {info.name for info in manager.plugins()} - known
-    for path, table, sections in _sections():
-        for name in sections:
-            if name not in known and name not in others:
-                hint = nearest(name, known) if known else ""
-                yield f"{path} [{table}{name}] is read by no plugin{hint}", "did you mean" in hint
-
-
-def _sections() -> Iterator[tuple[str, str, list[str]]]:
-    import tomllib
-
-    for path, above in (("trilane.toml", ()), ("pyproject.toml", ("tool", "trilane"))):
-        if not os.path.exists(path):
-            continue
-        try:
-            with open(path, "rb") as file:
-                found: Any = tomllib.load(file)
-        except (OSError, ValueError):
-            continue  # said by the first plugin that wants to read its section
-        for key in above:
-            found = found.get(key, {}) if isinstance(found, dict) else {}
-        if isinstance(found, dict):
-            yield path, "".join(f"{key}." for key in above), [name for name in found if isinstance(found[name], dict)]

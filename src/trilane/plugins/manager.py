@@ -28,6 +28,7 @@ from .implementations import CompiledHooks, HookImplementation
 from .naming import name_of, two_plugins, value_of
 from .registries import ModelProvider, StoreProvider
 from .supplies import Supplies
+from .warning import warn_once
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -174,7 +175,13 @@ class PluginManager:
                     self.register(item)
             self.check()
             for sentence in blocks_nothing(self).values():
-                _warn(sentence)
+                warn_once(sentence)
+            if any(isinstance(item, Installed) for item in items):  # else the section may be of a plugin left out
+                from .unread import unread_sections
+
+                for sentence, is_misspelt in unread_sections(self):
+                    if is_misspelt:
+                        warn_once(sentence)
         except BaseException:
             for name in set(self.names()).difference(before):
                 self.unregister(name)
@@ -236,7 +243,7 @@ class PluginManager:
         report = import_value(point, import_seconds=self._import_seconds)
         if report.output:
             info = info.replace(output=report.output)
-            _warn(
+            warn_once(
                 f"plugin {info.name!r} of {info.origin} printed while it was imported: {report.output.strip()[:200]!r}"
             )
         if report.error is not None:
@@ -259,7 +266,7 @@ class PluginManager:
             message = f"plugin {info.name!r} of {info.origin}, entry point {info.value!r}, is not loaded: {info.reason}"
         if self._strict:
             raise PluginLoadError(message, plugin=info.name) from error
-        _warn(message)
+        warn_once(message)
 
     def _status(self, name: str) -> str:
         found = self._infos.get(name)
@@ -290,7 +297,7 @@ class PluginManager:
         self._refuse_duplicate(plugin, info, again=again)
         functions = check_plugin(plugin, name)
         if not functions:
-            _warn(f"plugin {name!r} implements no hook, so it does nothing; mark its functions with @hookimpl")
+            warn_once(f"plugin {name!r} implements no hook, so it does nothing; mark its functions with @hookimpl")
         supplies = Supplies(name, self._settings_in_code)
         supplies.collect(functions)
         supplies.refuse_taken(other for owner, other in self._supplies.items() if owner != name)
@@ -581,18 +588,6 @@ class PluginManager:
 
     def __repr__(self) -> str:
         return f"<PluginManager {', '.join(self.names()) or 'without plugins'}>"
-
-
-_warned: set[str] = set()
-
-
-def _warn(message: str) -> None:
-    """Once per process: with an agent per request the same plugin fails thousands of times."""
-    if message not in _warned:
-        _warned.add(message)
-        from logging import getLogger
-
-        getLogger("trilane").warning(message)
 
 
 _NO_HOOKS = CompiledHooks({})

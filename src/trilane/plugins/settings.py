@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     ModelT = TypeVar("ModelT", bound=BaseModel)
 
-__all__ = ["SettingsRegistry"]
+__all__ = ["SettingsRegistry", "prefix_of", "variables"]
 
 
 class _Value(Record):
@@ -120,6 +120,11 @@ def _resolve(name: str, section: _Section, in_code: Mapping[str, object]) -> Bas
     model = section.model
     found = _collect(name, section, in_code)
     _refuse_unknown(name, model, found)
+    from .unread import unread_variables
+    from .warning import warn_once
+
+    for sentence in unread_variables(name, model):  # a warning only: others may have variables that begin alike
+        warn_once(sentence)
     try:
         return _validated(model, found)
     except ValidationError as error:
@@ -178,8 +183,18 @@ def _read_toml(path: str) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
 
 
+def prefix_of(name: str) -> str:
+    """What the variables of section `name` begin with."""
+    return _variable(name, "")
+
+
+def variables(name: str, model: type[BaseModel]) -> dict[str, str]:
+    """The variables of the environment that are read for section `name`, each with its key."""
+    return {_variable(name, key): key for key in _keys(model)}
+
+
 def _environment(name: str, model: type[BaseModel]) -> list[tuple[str, Mapping[str, object]]]:
-    values = {key: os.environ[_variable(name, key)] for key in _keys(model) if _variable(name, key) in os.environ}
+    values = {key: os.environ[variable] for variable, key in variables(name, model).items() if variable in os.environ}
     return [("environment", values)]
 
 
