@@ -79,8 +79,17 @@ def test_a_folder_is_no_store(
 def test_looking_makes_no_file(place: Path, trilane: Command, command: list[str]) -> None:
     status, out, err = trilane("sessions", *command, "--store", "sqlite:not-there/s.db")
     assert not Path("not-there").exists()
-    assert "Traceback" not in out + err
-    assert status == (0 if command[0] == "list" or command == ["doctor"] else 2)
+    assert (status, out) == (2, "")
+    path = str(place.parent / "not-there" / "s.db")
+    assert err == f"trilane: --store sqlite:not-there/s.db: there is no file {path!r}; look for it elsewhere\n"
+
+
+def test_where_sessions_will_be_nothing_may_be_stored_yet(
+    place: Path, trilane: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRILANE_STORE", "sqlite:not-there/s.db")
+    assert trilane("sessions", "list") == (0, "no session is stored yet\n", "")
+    assert not Path("not-there").exists()
 
 
 def test_continuing_makes_no_file(place: Path, trilane: Command) -> None:

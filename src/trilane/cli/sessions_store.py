@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from .console import UsageError
-from .text import one_line
+from .text import one_line, visible
 
 if TYPE_CHECKING:
     from trilane.sessions import SessionInfo
@@ -65,7 +65,11 @@ def close_store(store: object) -> None:
 
 
 def existing_store(spec: str) -> SessionStore:
-    """`open_store` for whoever only looks: what is not there is not made, an empty store stands for it."""
+    """`open_store` for whoever only looks: what is not there is not made, an empty store stands for it.
+
+    Raises:
+        UsageError: somebody named a file for this command, and there is none; and whatever `open_store` raises.
+    """
     from trilane.stores import InMemoryStore
 
     store = open_store(spec)
@@ -73,6 +77,9 @@ def existing_store(spec: str) -> SessionStore:
     if not isinstance(path, str) or os.path.exists(path):
         return store
     close_store(store)
+    # In TRILANE_STORE it is where sessions will be, and nothing may be stored yet.
+    if ":" in spec and spec != os.environ.get("TRILANE_STORE"):
+        raise UsageError(f"--store {visible(spec)}: there is no file {visible(path)!r}; look for it elsewhere")
     return InMemoryStore()
 
 
