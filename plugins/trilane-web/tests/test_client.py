@@ -252,6 +252,41 @@ async def test_a_run_that_is_dropped_is_watched_no_longer() -> None:
         assert dict(client._runs) == {}
 
 
+async def test_a_run_that_a_server_started_anew_does_not_know_says_how_to_go_on() -> None:
+    stored = await _stored()
+    names = iter(["r1", "r2"])
+    connections: list[ServerConnection] = []
+
+    async def answer(socket: ServerConnection, message: dict[str, Any]) -> None:
+        if message["type"] == "hello":
+            connections.append(socket)
+            await socket.send(json.dumps(WELCOME))
+        elif message["type"] == "start":
+            name = next(names)
+            await socket.send(
+                json.dumps({"type": "run", "re": message["id"], **RUN, "run": name, "session": f"of {name}"})
+            )
+            await socket.send(json.dumps({"type": "events", "run": name, "events": stored[:1]}))
+        elif message["type"] == "watch" and message["run"] == "r1":
+            gone = {"type": "error", "re": message["id"], "code": "not_found", "message": "no such run"}
+            await socket.send(json.dumps(gone))
+        elif message["type"] == "watch":
+            known = {"type": "run", "re": message["id"], **RUN, "run": "r2"}
+            await socket.send(json.dumps(known))
+            await socket.send(json.dumps({"type": "events", "run": "r2", "events": stored[1:]}))
+
+    async with odd_server(answer) as odd, asyncio.timeout(10), connect(odd.url, retry_seconds=0.01) as client:
+        gone, known = await client.start("hi"), await client.start("hi")
+        await anext(gone)
+        await anext(known)
+        await connections[0].close()
+        with pytest.raises(RequestRefused, match="knows the run r1 no more") as caught:
+            await anext(gone)
+        assert f"resume({gone.session!r}) goes on" in str(caught.value)
+        assert caught.value.code == "not_found"
+        assert (await known.wait()).type == "run_completed"
+
+
 async def test_a_run_whose_caller_was_cancelled_is_watched_no_longer() -> None:
     asked = asyncio.Event()
     stored = await _stored()

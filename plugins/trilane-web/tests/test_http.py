@@ -178,7 +178,13 @@ async def test_bodies_that_cannot_be_used(serve: Serve) -> None:
         form = {"content-type": "application/x-www-form-urlencoded"}
         assert (await server.http("POST", "/api/runs", raw=b'{"text":"x"}', headers=form))[0] == 422
         assert (await server.http("GET", "/api/runs/none/events"))[0] == 404
-        assert (await server.http("GET", "/api/nothing"))[0] == 404
+        status, _, problem = await server.http("GET", "/api/nothing")
+        text = "there is no such path; api/openapi.json has those there are"
+        assert (status, problem) == (404, {"code": "not_found", "message": text})
+        status, headers, problem = await server.http("DELETE", "/api/runs")
+        text = "DELETE is not for this path; it takes POST"
+        assert (status, problem) == (405, {"code": "bad_message", "message": text})
+        assert headers["allow"] == "POST"
         assert not server.web.runs.running()
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from pydantic import JsonValue
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
@@ -78,7 +79,7 @@ class WebApp(Starlette):
         super().__init__(
             routes=self._routes(),
             middleware=[Middleware(_Checks, gatekeeper=gatekeeper, limits=host.settings.limits)],
-            exception_handlers={Exception: _failed},
+            exception_handlers={Exception: _failed, HTTPException: _no_route},
             lifespan=self.lifespan,
         )
 
@@ -206,6 +207,17 @@ async def _deny(websocket: WebSocket, status: int, reason: str) -> None:
 async def _failed(_: object, error: Exception) -> Response:
     # Starlette logs it and raises it again after the answer; the client is told nothing.
     return JSONResponse({"code": "failed", "message": "the server failed; its log says why"}, status_code=500)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code, text = "not_found", "there is no such path; api/openapi.json has those there are"
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "another method")
+        code, text = "bad_message", f"{request.method} is not for this path; it takes {allowed}"
+    elif error.status_code != 404:
+        code, text = "refused", error.detail
+    return JSONResponse({"code": code, "message": text}, error.status_code, error.headers)
 
 
 class _Checks:

@@ -341,7 +341,8 @@ class Client:
         await self._send(p.Acknowledge(run=run.run_id, seq=seq))
 
     async def _watch_again(self, run: ClientRun) -> None:
-        await self._send(p.Watch(session=run.session, run=run.run_id, after=run.last))
+        # Its answer has the id of the run, for nobody waits for it.
+        await self._send(p.Watch(id=run.run_id, session=run.session, run=run.run_id, after=run.last))
 
     # ---- runs that nobody reads --------------------------------------------------------------------------------------
 
@@ -456,10 +457,14 @@ class Client:
 
     def _answered(self, value: dict[str, Any]) -> None:
         _, future = self._asked.get(value["re"], (None, None))
-        if value["type"] == "error" and future is None:
-            for run in list(self._runs.values()):
-                if value["code"] == "not_found":
-                    run._fail(RequestRefused(value["message"], code="not_found"))
+        if value["type"] == "error" and future is None and value["code"] == "not_found":
+            run = self._runs.get(value["re"])
+            if run is not None:
+                text = (
+                    f"the server knows the run {run.run_id} no more: it ended a while ago, or the server was started "
+                    f"anew; resume({run.session!r}) goes on, or says that nothing is left to do"
+                )
+                run._fail(RequestRefused(text, code="not_found"))
         if future is None or future.done():
             if value["type"] == "run" and value["run"]:  # whoever asked for it was cancelled
                 self._leave(value["run"])

@@ -232,7 +232,11 @@ class Host:
         """
         live = self._runs.get(run_id)
         if live is None or live.principal.id != principal.id:
-            raise Refused("not_found", "there is no such run, or it ended a while ago; read its session")
+            text = (
+                "there is no such run here: it ended a while ago, or the server was started anew; "
+                "read its session, and resume it if it is resumable"
+            )
+            raise Refused("not_found", text)
         return live
 
     def find(self, session: str, run_id: str) -> LiveRun | None:
