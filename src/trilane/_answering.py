@@ -56,7 +56,7 @@ async def look_at_answer(core: Core) -> AgentPhase | None:
         if decision is not None:
             problem = None
     if isinstance(problem, InvalidAnswer):
-        _send_back(core, message, str(problem))
+        _send_back(core, message, str(problem), problem.order)
         return None
     if problem is not None:
         raise problem
@@ -94,13 +94,15 @@ def _ask_again(core: Core, message: AssistantMessage) -> None:
     core.step = "turn"
 
 
-def _send_back(core: Core, message: AssistantMessage, feedback: str) -> None:
-    """The answer is not accepted: models see the feedback instead of it, at most so many times."""
+def _send_back(core: Core, message: AssistantMessage, reason: str, order: str = "") -> None:
+    """The answer is not accepted: models see the reason instead of it, and an order, at most so many times."""
     core.answer_attempts += 1
     if core.answer_attempts > core.limits.answer_retries:
         raise RunLimitError(
-            f"the answer was not accepted after {core.answer_attempts} attempts; the last reason: {feedback}"
+            f"the answer was not accepted after {core.answer_attempts} attempts; raise Limits.answer_retries "
+            f"if that is too few. The last reason: {reason}"
         )
+    feedback = reason + order
     core.produce(MessageCompleted, message=message, stop_reason=message.stop_reason, superseded=True)
     if core.setup.output.is_text:
         _hide(core, message, "not accepted")

@@ -14,7 +14,10 @@ __all__ = ["InvalidAnswer", "Output"]
 
 
 class InvalidAnswer(Exception):
-    """The answer is not what was asked for; the text is for the model."""
+    """The answer is not what was asked for; the text says what is wrong with it."""
+
+    #: What the model that wrote it is told to do; nobody else is.
+    order = "\nAnswer again with JSON that fits the schema, and nothing else."
 
 
 class Output:
@@ -50,7 +53,7 @@ class Output:
         """The value in a message.
 
         Raises:
-            InvalidAnswer: it does not validate; the text says what is wrong and what to do.
+            InvalidAnswer: it does not validate; the text says what is wrong.
         """
         if self._adapter is None:
             return message.text
@@ -63,15 +66,10 @@ class Output:
             for found in error.errors(include_url=False, include_input=False)[:10]:
                 where = ".".join(str(step) for step in found["loc"]) or "the whole answer"
                 problems.append(f"- {where}: {found['msg']}")
-            raise InvalidAnswer(
-                "The answer does not fit the required JSON schema:\n"
-                + "\n".join(problems)
-                + "\nAnswer again with JSON that fits the schema, and nothing else."
-            ) from None
+            raise InvalidAnswer("The answer does not fit the required JSON schema:\n" + "\n".join(problems)) from None
         except Exception as error:  # whatever a validator of somebody's type raises
             raise InvalidAnswer(
-                f"The answer could not be checked: a validator failed with {type(error).__name__}.\n"
-                "Answer again with other values, as JSON that fits the schema, and nothing else."
+                f"The answer could not be checked: a validator failed with {type(error).__name__}."
             ) from error
 
 
