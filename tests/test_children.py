@@ -165,7 +165,7 @@ async def test_a_child_that_fails_is_an_error_result() -> None:
     events, run = await streamed(parent)
     result = events.one(ToolCompleted).result
     assert result.outcome == "error"
-    assert "The agent delegate failed: ConnectionError: the network is down" in str(result.content)
+    assert result.content == "The agent delegate failed: ConnectionError"
     assert run.result.output == "Done."
     assert recorder.names() == ["on_error", "close_run", "close_run"]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._records import error_line, error_words
 from ._run import RunStream
 from ._tasks import clock_here
-from .errors import RunCancelledError, ToolError
+from .errors import EmptyReplyError, ReplyError, RunCancelledError, RunLimitError, ToolError
 from .events import ChildEvent
 from .plugins import CompiledHooks
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from .events import Event
 
 __all__ = ["run_child"]
+
+logger = logging.getLogger("trilane")
 
 _TERMINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
@@ -34,6 +37,9 @@ async def run_child(
     setup.caller = (clock_here(parent.clock), call_id)
     setup.path = (*parent.path, name)
     setup.desk = parent.setup.desk
+    seconds = parent.limits.reply_seconds
+    if seconds is not None and (setup.limits.reply_seconds is None or setup.limits.reply_seconds > seconds):
+        setup.limits = setup.limits.replace(reply_seconds=seconds)  # the same people are asked, for the same caller
     setup.hooks = _together(setup.hooks, parent.setup.hooks)
     setup.trace_plugins = setup.trace_plugins or parent.setup.trace_plugins
     stream: RunStream[Any] = RunStream(setup, register)
@@ -43,6 +49,7 @@ async def run_child(
             assert core is not None
             parent.children.append(core)
             if parent.stop_error is not None:
+                core.suspended = parent.suspended
                 core.request_stop(str(parent.stop_error))
             try:
                 async for event in stream:
@@ -51,11 +58,10 @@ async def run_child(
                     _relay(parent, setup.path, event)
                     await parent.put()
             except Exception as error:
-                if not core.finished or error is not core.cause:
+                if not core.finished or (error is not core.cause and error is not core.strict_error):
                     raise  # the parent's own stream failed, not the child
-                if isinstance(error, RunCancelledError):
-                    raise ToolError(f"The agent {name} was stopped: {error_words(error)}") from error
-                raise ToolError(f"The agent {name} failed: {error_line(error)}") from error
+                if error is core.cause:  # else it has an answer, and what a strict plugin did is raised by the parent
+                    raise ToolError(_told(name, error)) from error
             finally:
                 parent.children.remove(core)
                 parent.dispatcher.ledger.include(core.dispatcher.ledger)
@@ -63,6 +69,21 @@ async def run_child(
     finally:
         _take_reports(parent, stream._core)
     return output if isinstance(output, str) else _as_json(output)
+
+
+def _told(name: str, error: Exception) -> str:
+    """What the parent's model is told of a child that did not complete, and the log where that is not all.
+
+    As with tools: what was not written for a model may hold paths, queries or secrets, and is only named.
+    """
+    if isinstance(error, RunCancelledError):
+        return f"The agent {name} was stopped: {error_words(error)}"
+    if isinstance(error, (RunLimitError, EmptyReplyError)):
+        return f"The agent {name} failed: {error_line(error)}"
+    if isinstance(error, (ToolError, ReplyError)):
+        return f"The agent {name} failed: {error_words(error)}"
+    logger.warning("the agent %r, run as a tool, failed", name, exc_info=error)
+    return f"The agent {name} failed: {type(error).__name__}"
 
 
 def _relay(parent: Core, path: tuple[str, ...], event: Event) -> None:
@@ -83,6 +104,7 @@ def _take_reports(parent: Core, child: Core | None) -> None:
     parent.failures.extend(child.failures)
     parent.stragglers.extend(child.stragglers)
     parent.store_error = parent.store_error or child.store_error
+    parent.strict_error = parent.strict_error or child.strict_error
     parent.fatal = parent.fatal or child.fatal
 
 

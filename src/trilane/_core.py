@@ -310,7 +310,12 @@ class Core(ListsOnDemand):
 
     def lineage(self) -> Sequence[Core]:
         """This run, the run it is a call of, and so on to the root."""
-        return (self,) if self.parent is None else (self, *self.parent.lineage())
+        if self.parent is None:
+            return (self,)
+        found = [self]
+        while (parent := found[-1].parent) is not None:
+            found.append(parent)
+        return found
 
     def begin(self) -> None:
         """The session is claimed: leave CREATED."""

@@ -31,11 +31,14 @@ from .state import AgentState
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from ._questions import OpenQuestion
     from .channels import EventSink
 
 __all__ = ["RunStream", "Runtime", "claim", "claimed"]
 
 Oc = TypeVar("Oc", default=object, covariant=True)
+
+_DEEP = 4  # runs inside runs; each of the first ones may go on within the call that tells it of an event
 
 _claims: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
@@ -119,6 +122,8 @@ class RunStream(Generic[Oc]):
         queues = self._setup.queues
         queue: AgentEventQueue[Event] = AgentEventQueue() if queues is None else queues.output
         queue.enable_acknowledgements()
+        if len(self._setup.path) >= _DEEP:
+            queue.always_turn()
         if self._setup.parent is None:  # plugins may have changed since the stream was made; a child's are its parent's
             self._setup.hooks = self._setup.plugins.compile()
         core = self._setup.core_type(self._setup, owner, queue)
@@ -218,13 +223,17 @@ class RunStream(Generic[Oc]):
 
     def _resolve_unanswerable(self, core: Core) -> None:
         """Nobody sees questions from now on: those nobody else answers are closed."""
-        if answerer_of(core) is None and core.queues is None:
-            for entry in list(core.questions.values()):
+        if core.queues is not None:
+            return
+        for one in _with_children(core):
+            if answerer_of(one) is not None:
+                continue
+            for entry in list(one.questions.values()):
                 entry.value = NoAnswererError(
                     f"nobody can answer {entry.question.prompt[:80]!r}: the stream is not read any more"
                 )
-                core.setup.desk.withdraw(entry)
-            core.notice()
+                one.setup.desk.withdraw(entry)
+            one.notice()
 
     async def text(self) -> AsyncIterator[str]:
         """Only the text of the answer, as it arrives. Read to the end; errors come as from the stream itself."""
@@ -304,8 +313,8 @@ class RunStream(Generic[Oc]):
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """The questions that are open now."""
-        return tuple(entry.question for entry in self._running().questions.values())
+        """The questions that are open now, with those of child runs."""
+        return tuple(entry.question for entry in _asked(self._running()))
 
     # ---- from outside, any thread ------------------------------------------------------------------------------------
 
@@ -349,7 +358,8 @@ class RunStream(Generic[Oc]):
         """Stop for a restart: nothing of the stored checkpoint is settled, open questions stay stored. Waits."""
         core = self._running()
         if not core.settled:  # what has ended has ended; a suspension stops only what goes on
-            core.suspended = True
+            for one in _with_children(core):  # what has begun in them is left in their stores as well
+                one.suspended = not one.settled
         core.close_reason = core.close_reason or "suspended"
         await self._close("suspended")
 
@@ -370,6 +380,19 @@ class RunStream(Generic[Oc]):
             import asyncio
 
             raise asyncio.CancelledError
+
+
+def _with_children(core: Core) -> list[Core]:
+    """A run and all that go on inside it, the outer ones first."""
+    found = [core]
+    for one in found:
+        found.extend(tuple(one.children))
+    return found
+
+
+def _asked(core: Core) -> list[OpenQuestion]:
+    """What is open of a run and of those inside it: whoever reads its stream is asked all of it."""
+    return [entry for one in _with_children(core) for entry in tuple(one.questions.values())]
 
 
 class _Inlet:
@@ -490,7 +513,7 @@ class Runtime:
         self._timer = None
         for core in tuple(self._cores):
             taken = core.queue.taken
-            if core.taken_before != taken or core.questions or core.queue.empty:
+            if core.taken_before != taken or core.queue.empty or _asked(core):
                 core.taken_before, core.idle_looks = taken, 0
                 continue
             core.idle_looks += 1

@@ -249,6 +249,14 @@ class AgentEventQueue(Generic[T]):
         self._most_credit = self._credit = OTHERS_WAIT - 1
         self._now = now
 
+    def always_turn(self) -> None:
+        """From now on the event loop turns before the consumer goes on with what was put.
+
+        For a consumer that puts it into the next queue, and so on: each would go on within the call of the one before,
+        and the stack has an end.
+        """
+        self._most_credit = self._credit = 0
+
     def may_go_on(self) -> bool:
         """True if the producer may do a larger piece of work before the event loop turns; it costs of the credit."""
         self._credit -= _WORK
