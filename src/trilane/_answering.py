@@ -99,8 +99,8 @@ def _send_back(core: Core, message: AssistantMessage, reason: str, order: str = 
     core.answer_attempts += 1
     if core.answer_attempts > core.limits.answer_retries:
         raise RunLimitError(
-            f"the answer was not accepted after {core.answer_attempts} attempts; raise Limits.answer_retries "
-            f"if that is too few. The last reason: {reason}"
+            f"the answer was not accepted after {core.answer_attempts} attempts; raise Limits.answer_retries, "
+            f"or look at result.messages for what was refused; the last reason: {reason}"
         )
     feedback = reason + order
     core.produce(MessageCompleted, message=message, stop_reason=message.stop_reason, superseded=True)

@@ -189,7 +189,7 @@ async def test_hook_on_answer_that_never_accepts_ends_at_the_limit() -> None:
     )
     _, run = await streamed(agent, catch=RunLimitError)
     assert run.result.status == "failed"
-    assert "not accepted after 2 attempts; the last reason: no" in str(run.result.error)
+    assert "not accepted after 2 attempts; raise Limits.answer_retries" in str(run.result.error)
 
 
 async def test_hook_on_answer_that_replaces_for_ever_is_named() -> None:
