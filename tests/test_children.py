@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel
 
 from trilane import Agent, Limits, ToolContext, hookimpl, tool
-from trilane.errors import RunCancelledError, RunLimitError
+from trilane.errors import RunCancelledError, RunLimitError, ToolDefinitionError
 from trilane.events import ChildEvent, ToolCompleted
 from trilane.messages import Usage
 from trilane.testing import (
@@ -249,12 +251,57 @@ async def test_deps_of_a_child_are_made_from_the_call() -> None:
     assert seen == ["from 5"]
 
 
-async def test_output_of_a_child_that_is_no_text_is_json() -> None:
-    child: Agent[None, Any] = Agent(ScriptedModel("[1, 2]"), output_type=list[int])
+class Ship(BaseModel):
+    name: str
+    masts: int
+
+
+@pytest.mark.parametrize(
+    ("output_type", "answer", "value"),
+    [
+        (list[int], "[1, 2]", [1, 2]),
+        (Ship, '{"name": "Moby", "masts": 3}', Ship(name="Moby", masts=3)),
+        (Ship | None, "null", "null"),
+        (int, "3", 3),
+    ],
+)
+async def test_an_answer_that_is_no_text_is_the_result_that_a_function_would_have(
+    output_type: Any, answer: str, value: Any
+) -> None:
+    @tool
+    async def plain() -> Any:
+        """It."""
+        return value
+
+    child: Agent[None, Any] = Agent(ScriptedModel(answer), output_type=output_type)
     delegate = child.as_tool(name="delegate", description="Delegates.")
-    parent = Agent(ScriptedModel(call("delegate", request="Go"), "Done."), tools=[delegate])
+    parent = Agent(ScriptedModel([call("delegate", request="Go"), call("plain")], "Done."), tools=[delegate, plain])
     events, _ = await streamed(parent)
-    assert events.one(ToolCompleted).result.content == "[1,2]"
+    first, second = (event.result for event in events.of(ToolCompleted))
+    assert (first.content, first.data) == (second.content, second.data)
+    assert first.content == answer
+
+
+async def test_a_tool_has_the_name_of_its_agent_unless_it_is_given_another() -> None:
+    child = Agent(ScriptedModel("Here."), name="geo")
+    parent = Agent(ScriptedModel(call("geo", request="Go"), "Done."), tools=[child.as_tool(description="Places.")])
+    events, _ = await streamed(parent)
+    assert events.one(ToolCompleted).result.content == "Here."
+    assert {event.path for event in events.of(ChildEvent)} == {("geo",)}
+
+
+async def test_mistakes_with_agents_as_tools_name_the_agent_and_the_line() -> None:
+    child = Agent(ScriptedModel("Here."), name="geo")
+    line = sys._getframe().f_lineno + 2
+    with pytest.raises(ToolDefinitionError) as caught:
+        child.as_tool(name="a b", description="Places.")
+    assert str(caught.value).startswith(f"Tool 'a b' (agent 'geo' as a tool, {__name__}, line {line}): the name is not")
+    with pytest.raises(ToolDefinitionError, match=r"^The agent 'geo' is not a tool by itself: .*as_tool\(description"):
+        Agent(ScriptedModel("Done."), tools=[child])  # type: ignore[list-item]
+    with pytest.raises(ToolDefinitionError, match=r"Two tools .*agent 'geo' as a tool.*agent 'other' as a tool"):
+        other = Agent(ScriptedModel("There."), name="other")
+        tools = [child.as_tool(description="Places."), other.as_tool(name="geo", description="Places.")]
+        Agent(ScriptedModel("Done."), tools=tools)
 
 
 async def test_children_run_side_by_side() -> None:

@@ -3,32 +3,53 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ._records import error_line, error_words
 from ._run import RunStream
 from ._tasks import clock_here
+from .context import ToolContext
 from .errors import EmptyReplyError, ReplyError, RunCancelledError, RunLimitError, ToolError
 from .events import ChildEvent
 from .plugins import CompiledHooks
+from .tools import Tool
+from .tools.callables import written_at
 
 if TYPE_CHECKING:
     from ._core import Core
     from ._setup import RunSetup
     from .events import Event
 
-__all__ = ["run_child"]
+__all__ = ["tool_of"]
 
 logger = logging.getLogger("trilane")
 
 _TERMINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
 
-async def run_child(
+def tool_of(agent: Any, name: str, description: str, deps: Callable[[ToolContext[Any]], Any] | None) -> Tool:
+    """The tool that runs an agent as a child of the run that calls it.
+
+    Raises:
+        ToolDefinitionError: the name is not one that providers take; the text names the line that made the tool.
+    """
+
+    async def call_agent(context: ToolContext[Any], request: str) -> Any:
+        setup = agent._setup(request, {} if deps is None else {"deps": deps(context)})
+        return await _run_child(cast("Core", context._core), setup, name, context.call.id, agent._register)
+
+    call_agent.__doc__ = f"{description}\n\nArgs:\n    request: What the agent is asked to do, with all it must know."
+    caller = sys._getframe(2)
+    place = f"agent {agent.name!r} as a tool, {caller.f_globals.get('__name__', '?')}, line {caller.f_lineno}"
+    return Tool.from_function(written_at(place, call_agent), name=name, description=description, effect="unsafe")
+
+
+async def _run_child(
     parent: Core, setup: RunSetup, name: str, call_id: str, register: Callable[[str, RunStream[Any]], None]
-) -> str:
-    """Run `setup` as a child of `parent` and return its answer as text.
+) -> Any:
+    """Run `setup` as a child of `parent` and return its answer.
 
     Raises:
         ToolError: the child failed; the text says how, without its internals.
@@ -68,7 +89,7 @@ async def run_child(
             output = stream.result.output
     finally:
         _take_reports(parent, stream._core)
-    return output if isinstance(output, str) else _as_json(output)
+    return "null" if output is None else output  # None would be a tool that has nothing to say
 
 
 def _told(name: str, error: Exception) -> str:
@@ -106,12 +127,6 @@ def _take_reports(parent: Core, child: Core | None) -> None:
     parent.store_error = parent.store_error or child.store_error
     parent.strict_error = parent.strict_error or child.strict_error
     parent.fatal = parent.fatal or child.fatal
-
-
-def _as_json(value: Any) -> str:
-    from pydantic_core import to_json
-
-    return to_json(value, fallback=str).decode()
 
 
 def _together(own: CompiledHooks, parents: CompiledHooks) -> CompiledHooks:

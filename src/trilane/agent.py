@@ -429,34 +429,23 @@ class Agent(Generic[D, O]):
 
     # ---- agents inside agents ----------------------------------------------------------------------------------------
 
-    def as_tool(self, *, name: str, description: str, deps: Callable[[ToolContext[Any]], D] | None = None) -> Tool:
+    def as_tool(self, *, name: str = "", description: str, deps: Callable[[ToolContext[Any]], D] | None = None) -> Tool:
         """This agent as a tool of another: each call is a child run with a session of its own.
 
         The child shares the parent's budget, cancel and plugins; its events travel on the parent's stream as
         `ChildEvent`s, and its questions are answered through the parent's session.
 
         Args:
-            name: Name of the tool.
+            name: Name of the tool; the agent's by default.
             description: What it does, for the model.
             deps: Makes the child's `deps` from the call's context.
+
+        Raises:
+            ToolDefinitionError: the name is not one that providers take.
         """
+        from ._children import tool_of
 
-        async def call_agent(context: ToolContext[Any], request: str) -> str:
-            return await self._run_child(context, request, name, deps)
-
-        call_agent.__doc__ = (
-            f"{description}\n\nArgs:\n    request: What the agent is asked to do, with all it must know."
-        )
-        return Tool.from_function(call_agent, name=name, description=description, effect="unsafe")
-
-    async def _run_child(
-        self, context: ToolContext[Any], request: str, name: str, deps: Callable[[ToolContext[Any]], D] | None
-    ) -> str:
-        from ._children import run_child
-
-        core = cast("Core", context._core)
-        setup = self._setup(request, {} if deps is None else {"deps": deps(context)})
-        return await run_child(core, setup, name, context.call.id, self._register)
+        return tool_of(self, name or self.name, description, deps)
 
     # ---- ending ------------------------------------------------------------------------------------------------------
 

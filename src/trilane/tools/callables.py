@@ -26,7 +26,10 @@ __all__ = [
     "place_of",
     "signature_of",
     "unwrapped",
+    "written_at",
 ]
+
+_PLACE = "__trilane_place__"
 
 Kind: TypeAlias = Literal["sync", "async", "generator", "async_generator"]
 """What calling the function gives: a value (perhaps an awaitable), a coroutine, a generator, an async generator."""
@@ -95,9 +98,18 @@ def name_of(function: Callable[..., object]) -> str:
 def place_of(function: Callable[..., object]) -> str:
     """Where a function was written, for messages: `package.module.function, line 12`."""
     found = origin_of(function)
+    known = getattr(found, "__dict__", {}).get(_PLACE)
+    if known:
+        return str(known)
     name = f"{getattr(found, '__module__', None) or '?'}.{getattr(found, '__qualname__', None) or type(found).__name__}"
     code = getattr(found, "__code__", None)
     return f"{name}, line {code.co_firstlineno}" if code is not None else name
+
+
+def written_at(place: str, function: Callable[..., object]) -> Callable[..., object]:
+    """`function`, which was made here for somebody: `place` is where, in the code that `place_of` should name."""
+    setattr(function, _PLACE, place)
+    return function
 
 
 def kind_of(function: Callable[..., object]) -> Kind:

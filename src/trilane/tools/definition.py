@@ -126,6 +126,11 @@ class Tool:
         """
         if not callable(function) or isinstance(function, type):
             what = "is a class; pass an instance or a function" if isinstance(function, type) else "cannot be called"
+            if not isinstance(function, type) and callable(getattr(function, "as_tool", None)):
+                agent = getattr(function, "name", "agent")
+                raise ToolDefinitionError(
+                    f"The agent {agent!r} is not a tool by itself: pass what its `as_tool(description=...)` returns."
+                )
             raise ToolDefinitionError(f"{function!r} is not a tool: it {what}.")
         given = {"name": name, "description": description, "parameters": parameters, **options}
         mark = mark_of(function)
