@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from trilane import Agent, hookimpl, tool
+from trilane import Agent, Limits, hookimpl, tool
 from trilane.errors import AgentProtocolError
 from trilane.events import ToolCompleted, UserMessageAdded
 from trilane.messages import TextPart
@@ -179,3 +179,14 @@ async def test_nothing_can_be_said_to_a_run_that_has_ended() -> None:
 async def test_steering_cleans_text() -> None:
     _, run, _ = await steered("run_started", "Hello.", say=lambda run: run.steer("a\ud800b\x00c"))
     assert texts(run.result.messages)[1] == "a\ufffdb\ufffdc"
+
+
+async def test_each_follow_up_has_retries_of_its_own() -> None:
+    def say(run: Any) -> None:
+        run.follow_up("And then?")
+        run.follow_up("And finally?")
+
+    script = ("bad", "1", "bad", "", "2", "", "bad", "3")
+    limits = Limits(answer_retries=1, empty_replies=1)
+    _, run, _ = await steered("run_started", *script, say=say, output_type=int, limits=limits)
+    assert run.result.output == 3

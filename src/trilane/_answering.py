@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._conversation import add_user_message
+from ._conversation import add_user_message, hears_more
 from ._dispatch import HookError
 from .decisions import Replace, SendBack
 from .errors import EmptyReplyError, PluginError, RefusalError, RunLimitError
@@ -64,11 +64,8 @@ async def look_at_answer(core: Core) -> AgentPhase | None:
     await core.flush()
     if core.hooks.after_run or core.hooks.on_success or core.hooks.close_run or core.hooks.on_event:
         await core.show()
-    core.take_input()  # no await between here and COMPLETED: nothing that was said gets lost
-    core.follow_ups.extend(core.steering)  # steering that came too late becomes a follow-up
-    core.steering.clear()
-    if core.follow_ups:
-        core.steering.append(core.follow_ups.pop(0))
+    if hears_more(core):
+        core.answer_attempts = core.empty_replies = 0  # what comes next is answered anew
         core.step = "turn"
         return None
     return AgentPhase.COMPLETED

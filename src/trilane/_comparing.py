@@ -83,13 +83,15 @@ class StoredRun:
         status: How it ended; empty if it was cut off.
         stopped: True if it was ended from outside; what came after that is not compared.
         records: Its records.
+        waiting: Ids of messages that were said to earlier runs, and not heard by any before this one.
         entries: Its tape, or as much of one as follows from its records.
         calls: Of the model's last message before it: a resumed run goes on with them.
     """
 
-    def __init__(self, run_id: str, first: int) -> None:
+    def __init__(self, run_id: str, first: int, waiting: frozenset[str] = frozenset()) -> None:
         self.run_id = run_id
         self.first = first
+        self.waiting = waiting
         self.start: dict[str, Any] = {}
         self.has_tape = False
         self.status = ""
@@ -207,16 +209,21 @@ def stored_runs(records: Sequence[SessionRecord]) -> list[StoredRun]:
     """The runs of a session, in order; compactions, which are runs of their own, are left out."""
     runs: dict[str, StoredRun] = {}
     calls: tuple[ToolCall, ...] = ()
+    waiting: frozenset[str] = frozenset()
     for position, record in enumerate(records):
         known = known_of(record)
         if known is not None:
             run = runs.get(known.run_id)
             if run is None:
-                run = runs[known.run_id] = StoredRun(known.run_id, position)
+                run = runs[known.run_id] = StoredRun(known.run_id, position, waiting)
                 run.calls = calls
             if known.kind == "message" and known.message.kind == "assistant":
                 calls = known.message.calls
             run.records.append(known)
+            if known.kind == "message_waiting":
+                waiting |= {known.message.id}
+            elif known.kind == "message" and known.message.id in waiting:
+                waiting -= {known.message.id}
     for run in runs.values():
         run.finish()
     return [run for run in runs.values() if _is_replayable(run)]
@@ -230,9 +237,9 @@ def _is_replayable(run: StoredRun) -> bool:
 
 def _entries_without_tape(run: StoredRun) -> Iterator[list[Any]]:
     """What a tape would say, as far as the records tell."""
-    first = next((one for one in run.records if one.kind in ("message", "call_started", "call_finished")), None)
+    first = next((one for one in run.records if _begins(one, run.waiting)), None)
     history = 0
-    messages = [one.message for one in run.records if one.kind == "message"]
+    messages = [one.message for one in run.records if one.kind == "message" and one.message.id not in run.waiting]
     for number, message in enumerate(messages):
         if message.kind == "user" and message.origin == "request":
             history = number  # a history from elsewhere stands before the request: the last one is this run's
@@ -249,7 +256,7 @@ def _entries_without_tape(run: StoredRun) -> Iterator[list[Any]]:
             yield ["reply", {"message": record.message.id}]
         if record.kind == "message":
             if record.message.kind == "user" and record.message.origin in ("steering", "follow_up"):
-                if not pending:
+                if not pending and record.message.id not in run.waiting:  # those the session says
                     yield ["heard", _plain_json(record.message)]
                 pending = []
             yield ["record", "message"]
@@ -262,6 +269,13 @@ def _entries_without_tape(run: StoredRun) -> Iterator[list[Any]]:
             yield ["record", record.kind]
         elif record.kind == "call_started" and record.arguments_hash:
             yield ["hash", record.call_id, record.arguments_hash]
+
+
+def _begins(record: KnownRecord, waiting: frozenset[str]) -> bool:
+    """True for the first record that tells how a run began: what waited to be heard comes before it."""
+    if record.kind == "message":
+        return record.message.id not in waiting
+    return record.kind in ("call_started", "call_finished")
 
 
 def _end_without_tape(run: StoredRun) -> int:

@@ -91,6 +91,7 @@ class Core(ListsOnDemand):
         "compacted_turn",
         "compacting",
         "deadline",
+        "deaf",
         "deps",
         "dispatcher",
         "empty_replies",
@@ -224,6 +225,7 @@ class Core(ListsOnDemand):
         self.publisher: Clock | Waiter | None = None  # whose notification is delivered, or whose turn it is
         self.questions: dict[str, OpenQuestion] = {}
         self.steering: list[UserMessage] = []
+        self.deaf = setup.mode == "compact"  # nothing that is said is heard any more
         # control
         self.owner = owner
         self.timers = owner.timers

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._asking import withdraw_all
 from ._batch import AGAIN_SECONDS, Batch
+from ._conversation import keep_unheard
 from ._tasks import INFINITE, Clock, Ended
 from .errors import HookTimeoutError, PluginError, RunCancelledError, RunError, RunTimeoutError
 from .events import (
@@ -171,6 +172,7 @@ async def _stop_answering(core: Core, until: float) -> None:
 async def _store_checkpoint(core: Core, until: float) -> None:
     """Of a suspended run what really happened is stored; what a cancelled tool is said to have been is not."""
     core.outbox = [one for one in core.outbox if one.kind != "call_finished" or one.result.outcome not in _MADE_UP]
+    keep_unheard(core)
     batch = core.batch
     for run in batch.runs if batch is not None else ():
         if batch is not None and run.has_not_begun:
@@ -275,6 +277,7 @@ def settle(core: Core, cause: BaseException) -> None:
         batch.settle(text, outcome)
         core.stragglers.extend(run for run in batch.runs if run.is_running and run not in core.stragglers)
     withdraw_all(core)
+    keep_unheard(core)
     if core.compacting:
         core.produce(CompactionCompleted, changed=False, reason="the run ended")
     if core.state.phase is AgentPhase.CREATED:
@@ -365,8 +368,11 @@ def _store_now(core: Core) -> None:
     """Store what nobody had the time to store, where that needs no waiting."""
     if core.append_now is None or not core.outbox:
         return
-    if core.suspended or not core.loaded:
+    if core.suspended:
+        core.outbox = [one for one in core.outbox if one.kind == "message_waiting"]
+    if not core.loaded:
         core.outbox.clear()
+    if not core.outbox:
         return
     records, core.outbox = tuple(core.outbox), []
     try:
@@ -398,8 +404,7 @@ def _say_goodbye(core: Core, result: RunResult[Any]) -> None:
         core.put_nowait()
         core.queue.fail_now(core.fatal or cause)
     if core.queues is not None:
-        core.take_input()
-        core.queues.input.close()
+        core.queues.input.close()  # what is in it still is taken out by its putters, who are refused
         core.queues.events.drain()
         core.queues.events.close()
     core.silent = True  # what a task that was given up still wants to show is not kept

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ._answering import look_at_answer
 from ._batch import Batch
 from ._checking import checked_messages, unstorable
-from ._conversation import add_user_message, has_steering, take_steering, through_on_message
+from ._conversation import add_user_message, has_steering, hear_waiting, take_steering, through_on_message
 from ._dispatch import HookError, Withheld
 from ._generate import generating
 from ._records import error_line
@@ -39,12 +39,13 @@ from .events import (
 from .messages import AssistantMessage, TextPart, clean_text
 from .models import ModelRequest, ModelResponse
 from .state import AgentPhase
-from .stores import MessageStored, ViewReplaced
+from .stores import MessageStored, MessageWaiting, ViewReplaced
 
 if TYPE_CHECKING:
     from ._core import Core
     from .config import ModelSettings
     from .context import RunContext
+    from .messages import UserMessage
     from .plugins import HookImplementation
 
 __all__ = ["PHASES"]
@@ -60,6 +61,7 @@ async def load_context(core: Core) -> AgentPhase:
     await _load_session(core)
     hooks = core.hooks
     message = core.request
+    said: list[UserMessage] = []
     try:
         if hooks.on_tool:
             await core.before_hook()
@@ -73,15 +75,23 @@ async def load_context(core: Core) -> AgentPhase:
             _adopt_history(core)
         if hooks.on_message and core.setup.mode == "run":
             await core.before_hook()
+            for waiting in core.view.waiting:
+                said.append(await through_on_message(core, waiting))  # noqa: PERF401  (kept when the next one fails)
             message = await through_on_message(core, message)
     finally:
         core.first_new = len(core.view.log)
         if core.setup.mode == "run":
             # Whatever happens in a hook, what the user said is kept.
             core.step = "begin"
+            for one in (*said, *core.view.waiting[len(said) :]):  # said to an earlier run, which did not hear it
+                add_user_message(core, one)
             add_user_message(core, message)
-    if core.setup.mode != "run":
-        core.step = first_step(core) if core.setup.mode == "resume" else "compact_only"
+    if core.setup.mode == "compact":
+        core.step = "compact_only"
+    elif core.setup.mode == "resume":
+        core.step = first_step(core)
+        if core.step != "take_up_tools":
+            hear_waiting(core)
     return AgentPhase.READY
 
 
@@ -382,11 +392,17 @@ def _replace_last(core: Core, message: AssistantMessage) -> None:
 async def _take_up_tools(core: Core) -> AgentPhase | None:
     """A resumed run: go on with the calls of the last message."""
     batch = await take_up_tools(core)
-    core.step = "tools_done"
+    core.step = "taken_up"
     if batch.needs_running:
         return AgentPhase.RUNNING_TOOL
     await batch.finish_refused()
     return None
+
+
+async def _taken_up(core: Core) -> None:
+    """The calls of the last message have their results: what was said while they ran before is heard next."""
+    hear_waiting(core)
+    await _tools_done(core)
 
 
 async def _compact_only(core: Core) -> AgentPhase:
@@ -416,6 +432,7 @@ _STEPS: Mapping[str, Callable[[Core], Awaitable[AgentPhase | None]]] = MappingPr
     {
         "begin": _begin,
         "take_up_tools": _take_up_tools,
+        "taken_up": _taken_up,
         "compact_only": _compact_only,
         "turn": _turn,
         "respond": _respond,
@@ -477,13 +494,16 @@ def _replace_view(core: Core, value: CompactedHistory, requested: bool) -> tuple
     """From now on models see what a plugin has made of the history."""
     reason = value.reason or "compacted"
     record = ViewReplaced(run_id=core.run_id, messages=value.messages, reason=value.reason)
-    replaced = core.view.log
+    replaced, waiting = core.view.log, core.view.waiting
     if core.shared_view is None:
         core.record(record)
+        for message in waiting:
+            core.record(MessageWaiting(run_id=core.run_id, message=message))
     elif requested:
         return False, "not used: a plugin edits the history of each run, and the store must not keep that"
     else:
         core.view.apply(record)  # what on_state made of the history is for this run only, and so is what comes of it
+        core.view.waiting = waiting
     core.compacted = (*(core.compacted or ()), *replaced[core.first_new :])
     core.first_new = len(core.view.log)
     return True, reason

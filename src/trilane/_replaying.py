@@ -148,7 +148,7 @@ class _Script:
         self._answers_given = [] if run.has_tape else list(run.replies)
         self._results = run.results
         self.heard = list(run.heard)
-        messages = [one.message for one in run.records if one.kind == "message"]
+        messages = [one.message for one in run.records if one.kind == "message" and one.message.id not in run.waiting]
         count = int(run.start.get("history", 0))
         self.history = messages[:count]
         self.request = _request(run, messages[count:])

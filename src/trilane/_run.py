@@ -16,6 +16,7 @@ from typing_extensions import TypeVar
 
 from ._asking import answerer_of, root_of
 from ._backend import checkpoint_if_cancelled, new_waiter
+from ._conversation import accept, accept_queued, refuse_if_deaf
 from ._core import Core
 from ._main import LeaseKeeper, RunGuard, end_run, run_main
 from ._resume import prepare
@@ -341,14 +342,10 @@ class RunStream(Generic[Oc]):
 
     def _say(self, text: str, origin: Any) -> None:
         core = self._running()
-        if core.finished or core.state.is_terminal:
-            raise AgentProtocolError("the run has ended; start another one on the session with agent.run(...)")
+        refuse_if_deaf(core)
         message = UserMessage(id=new_id(), parts=(TextPart(text=clean_text(text)),), origin=origin)
-        if core.queues is not None:
-            core.queues.input.put_nowait(message)
-        else:
-            core.receive(message)
-            core.notice()
+        accept(core, message)
+        core.notice()
 
     def stop(self, reason: str = "stopped by the caller") -> None:
         """Stop at the next boundary. From any thread; does not wait. Read on to see how it ends."""
@@ -406,6 +403,7 @@ class _Inlet:
         if core is None or core.queues is None:
             return
         if isinstance(item, UserMessage):
+            accept_queued(core, item)
             core.notice()
             return
         core.queues.input.remove(item)

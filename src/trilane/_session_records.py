@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 from ._records import Record, adapter
 from .events import Question
-from .messages import Effect, Message, ToolResult, Usage
+from .messages import Effect, Message, ToolResult, Usage, UserMessage
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -25,6 +25,7 @@ __all__ = [
     "KnownRecord",
     "MessageHidden",
     "MessageStored",
+    "MessageWaiting",
     "NewerRecord",
     "QuestionClosed",
     "QuestionStored",
@@ -87,6 +88,18 @@ class MessageHidden(Record):
     run_id: str
     message_id: str
     reason: str = ""
+
+
+class MessageWaiting(Record):
+    """Steering or a follow-up that its run accepted and had not heard when it ended.
+
+    It is in no history yet. The next run on the session hears it, and stores it as a message of the same id.
+    """
+
+    kind: Literal["message_waiting"] = "message_waiting"
+    version: int = 1
+    run_id: str
+    message: UserMessage
 
 
 class ViewReplaced(Record):
@@ -168,6 +181,7 @@ KnownRecord: TypeAlias = Union[  # noqa: UP007  (pydantic needs the discriminato
     CallWithdrawn,
     CallFinished,
     MessageHidden,
+    MessageWaiting,
     ViewReplaced,
     QuestionStored,
     QuestionClosed,
@@ -272,6 +286,7 @@ _KINDS = frozenset(
         "call_withdrawn",
         "call_finished",
         "message_hidden",
+        "message_waiting",
         "view_replaced",
         "question",
         "question_closed",

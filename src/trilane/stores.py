@@ -20,6 +20,7 @@ from ._session_records import (
     KnownRecord,
     MessageHidden,
     MessageStored,
+    MessageWaiting,
     NewerRecord,
     QuestionClosed,
     QuestionStored,
@@ -36,6 +37,7 @@ from .messages import (
     ToolCall,
     ToolMessage,
     ToolResult,
+    UserMessage,
     clean_text,
 )
 
@@ -56,6 +58,7 @@ __all__ = [
     "Lease",
     "MessageHidden",
     "MessageStored",
+    "MessageWaiting",
     "NewerRecord",
     "QuestionClosed",
     "QuestionStored",
@@ -128,9 +131,11 @@ class SessionView:
 
     `log` only grows, so that a run, its requests and its result can share it and remember a length. Whatever must
     change what is in it (a hidden message, a compaction, a plugin's edit) makes a new list.
+
+    `waiting` is what was said to earlier runs and not heard by any: it is in the history once a run has heard it.
     """
 
-    __slots__ = ("_begun", "_calls", "_gap", "_ids", "_open", "log", "results", "version")
+    __slots__ = ("_begun", "_calls", "_gap", "_ids", "_open", "log", "results", "version", "waiting")
 
     def __init__(self) -> None:
         self.log: list[Message] = []
@@ -141,6 +146,7 @@ class SessionView:
         self._begun: set[str] = set()  # those of them that had begun, by id
         self._ids: set[str] | None = None  # of all calls in the log, once somebody wants to know
         self._gap = False  # a record that cannot be read came after it, and may have said more
+        self.waiting: tuple[UserMessage, ...] = ()
 
     def apply(self, record: SessionRecord) -> None:
         """Fold one more record in. Of one that a later release wrote, what is understood of it."""
@@ -155,6 +161,8 @@ class SessionView:
                 return
             self._answer_open()
             self.log.append(record.message)
+            if self.waiting:
+                self._no_longer_waiting(record.message)
             if record.message.kind == "assistant":
                 self._calls = record.message.calls
                 if self._calls:
@@ -175,10 +183,17 @@ class SessionView:
         elif record.kind == "message_hidden":
             self._answer_open()
             self.log = [message for message in self.log if message.id != record.message_id]
+        elif record.kind == "message_waiting":
+            self._no_longer_waiting(record.message)  # never twice
+            self.waiting = (*self.waiting, record.message)
         elif record.kind == "view_replaced":
             self._open = None
             self.results = {}
+            self.waiting = ()  # what still waits follows: stores give what comes from here on
             self.log = list(record.messages)
+
+    def _no_longer_waiting(self, message: Message) -> None:
+        self.waiting = tuple([one for one in self.waiting if one.id != message.id])
 
     def replace_last(self, message: AssistantMessage) -> None:
         """Put `message` in the place of the last one, which was applied a moment ago and is not stored yet."""
@@ -197,6 +212,7 @@ class SessionView:
         twin = SessionView()
         twin.log, twin.version, twin.results, twin._open = list(self.log), self.version, dict(self.results), self._open
         twin._calls, twin._begun, twin._gap = self._calls, set(self._begun), self._gap
+        twin.waiting = self.waiting
         return twin
 
     def close(self) -> None:
@@ -453,8 +469,8 @@ async def undo_compaction(store: SessionStore, session: str) -> bool:
         kept, version = await _compactions(store, session)
         if not kept:
             return False
-        record = await _without_compaction(store, session, frozenset(kept[:-1]))
-        await store.append(session, [record], expected_version=version, lease=lease)
+        records = await _without_compaction(store, session, frozenset(kept[:-1]))
+        await store.append(session, records, expected_version=version, lease=lease)
         return True
 
 
@@ -477,8 +493,8 @@ async def _compactions(store: SessionStore, session: str) -> tuple[list[int], in
     return held, position
 
 
-async def _without_compaction(store: SessionStore, session: str, held: frozenset[int]) -> ViewReplaced:
-    """What models see if only the compactions at some positions hold."""
+async def _without_compaction(store: SessionStore, session: str, held: frozenset[int]) -> list[SessionRecord]:
+    """What models see if only the compactions at some positions hold, and what still waits to be heard."""
     from .sessions import known_of, pages
 
     view = SessionView()
@@ -491,4 +507,5 @@ async def _without_compaction(store: SessionStore, session: str, held: frozenset
                 view.apply(record)
     if view.unanswered is not None:
         raise SessionError(f"session {session!r}: a tool call has no result yet; resume the session first")
-    return ViewReplaced(run_id="", messages=tuple(view.log), reason="the compaction was taken back", undoes=True)
+    undone = ViewReplaced(run_id="", messages=tuple(view.log), reason="the compaction was taken back", undoes=True)
+    return [undone, *(MessageWaiting(run_id="", message=message) for message in view.waiting)]

@@ -272,3 +272,24 @@ async def test_other_runs_store_nothing_more() -> None:
     await Agent(ScriptedModel(*SCRIPT), tools=[look], store=store).run("Where?", session="s")
     kinds = [one.kind for one in (await store.load("s")).records]
     assert kinds == ["message", "message", "call_started", "call_finished", "message", "run_ended"]
+
+
+@pytest.mark.parametrize("replayable", [False, True])
+@pytest.mark.parametrize("resumed", [False, True])
+async def test_runs_that_hear_what_an_earlier_one_did_not(replayable: bool, resumed: bool) -> None:
+    store = InMemoryStore()
+    options: Any = {"tools": [look], "store": store, "replayable": replayable}
+    async with Agent(ScriptedModel(Step("Half of it.", error=ConnectionError("gone"))), **options).stream(
+        "Where?", session="s"
+    ) as run:
+        with pytest.raises(ConnectionError):
+            async for event in run:
+                if event.type == "message_started":
+                    run.steer("Here!")
+                    run.follow_up("And then?")
+    agent = Agent(ScriptedModel("There.", "Nothing."), **options)
+    async with agent.resume("s") if resumed else agent.stream("Go on", session="s") as run:
+        await run.wait()
+    found = await agent.replay("s", run_id=run.run_id)
+    assert found.difference is None
+    assert len(found.runs) == 1

@@ -182,6 +182,8 @@ def markdown_of(record: SessionRecord) -> Iterator[str]:
         yield from _result(known.result)
     elif known.kind == "message_hidden":
         yield f"\n> The message `{known.message_id}` is hidden from models: {_plain(known.reason)}\n"
+    elif known.kind == "message_waiting":
+        yield f"\n> Said, for the next run to hear: {_plain(known.message.text)}\n"
     elif known.kind == "view_replaced" and known.undoes:
         yield f"\n> A compaction was taken back: from here on models see {len(known.messages)} messages again.\n"
     elif known.kind == "view_replaced":

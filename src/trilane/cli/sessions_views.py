@@ -93,6 +93,8 @@ def _about(record: SessionRecord, position: int, full: bool) -> Iterator[str]:
         yield from _indented(content_text(result), full)
     elif known.kind == "message_hidden":
         yield f"  message {id_text(known.message_id)} is hidden from models: {one_line(known.reason, WIDTH)}"
+    elif known.kind == "message_waiting":
+        yield f"  said, for the next run to hear: {one_line(known.message.text, WIDTH)}"
     elif known.kind == "view_replaced":
         yield f"  from here on models see {len(known.messages)} messages instead: {one_line(known.reason, WIDTH)}"
     elif known.kind == "question":

@@ -80,8 +80,8 @@ class HookSpecs:
     def on_message(self, run: RunContext[Any], message: UserMessage) -> MaybeAwaitable[UserMessage | None]:
         """A user message is about to enter the history.
 
-        When: In LOADING_CONTEXT after every `on_state`, for the request; later for steering and follow-ups. Not when
-            a stored run is resumed.
+        When: In LOADING_CONTEXT after every `on_state`, for what an earlier run was told and had not heard, then for
+            the request; later for steering and follow-ups. Not for the request when a stored run is resumed.
         Arguments:
             run: The run.
             message: The message, as the plugin before left it.
