@@ -221,3 +221,38 @@ async def test_a_validator_that_fails_sends_the_answer_back() -> None:
     assert "The answer could not be checked: a validator failed with ZeroDivisionError." in told.text
     with pytest.raises(RunLimitError, match="the answer was not accepted"):
         await Agent(ScriptedModel("0", "0"), output_type=share, limits=Limits(answer_retries=1)).run("Go")
+
+
+class Incomparable:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("ambiguous")
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@pytest.mark.parametrize("make", [lambda: float("nan"), lambda: [float("nan")], lambda: Incomparable("odd")])
+async def test_a_replacement_may_be_one_that_equals_nothing_or_cannot_be_compared(make: Any) -> None:
+    class Replacing:
+        @hookimpl
+        def on_answer(self, output: Any) -> Replace:
+            return Replace(output=make())
+
+    class Looking:
+        name = "looking"
+
+        @hookimpl(trylast=True)
+        def on_answer(self, output: Any) -> None:
+            seen.append(repr(output))
+
+    seen: list[str] = []
+    _, result = await answered(ScriptedModel("1.5"), output_type=float, plugins=[Replacing(), Looking()])
+    assert result.status == "completed"
+    assert repr(result.output) == repr(make())
+    assert seen == [repr(make())]

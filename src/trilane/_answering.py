@@ -115,6 +115,27 @@ def _hide(core: Core, message: AssistantMessage, reason: str) -> None:
     core.record(MessageHidden(run_id=core.run_id, message_id=message.id, reason=reason))
 
 
+def _differs(output: Any, before: Any, *, again: bool) -> bool:
+    """True if a replacement is another output than the one before.
+
+    Some values equal nothing, themselves neither (NaN), and some refuse to be compared: where a plugin replaces the
+    output `again`, how they are written decides.
+    """
+    if output is before:
+        return False
+    try:
+        if output == before:
+            return False
+    except Exception:
+        pass
+    if not again:
+        return True
+    try:
+        return type(output) is not type(before) or repr(output) != repr(before)
+    except Exception:
+        return True
+
+
 async def _through_on_answer(core: Core, message: AssistantMessage, output: Any) -> tuple[Any, Any]:
     """Ask every plugin; a replacement is asked about again. Returns the last decision and the output."""
     decision: Any = None
@@ -141,9 +162,9 @@ async def _through_on_answer(core: Core, message: AssistantMessage, output: Any)
                     hook="on_answer",
                 )
             decision = value
-            if value.output != output:
-                core.dispatcher.changed(implementation, output, value.output)
-                output = value.output
+            before, output = output, value.output
+            if _differs(output, before, again=implementation.plugin in replacers):
+                core.dispatcher.changed(implementation, before, output)
                 replaced = True
                 replacers.append(implementation.plugin)
                 break
