@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from ._dispatch import place_of
 from ._records import error_line, error_words
 from ._run import RunStream
 from ._tasks import clock_here
@@ -82,7 +83,7 @@ async def _run_child(
                 if not core.finished or (error is not core.cause and error is not core.strict_error):
                     raise  # the parent's own stream failed, not the child
                 if error is core.cause:  # else it has an answer, and what a strict plugin did is raised by the parent
-                    raise ToolError(_told(name, error)) from error
+                    raise ToolError(_told(core, name, error)) from error
             finally:
                 parent.children.remove(core)
                 parent.dispatcher.ledger.include(core.dispatcher.ledger)
@@ -92,7 +93,7 @@ async def _run_child(
     return "null" if output is None else output  # None would be a tool that has nothing to say
 
 
-def _told(name: str, error: Exception) -> str:
+def _told(child: Core, name: str, error: Exception) -> str:
     """What the parent's model is told of a child that did not complete, and the log where that is not all.
 
     As with tools: what was not written for a model may hold paths, queries or secrets, and is only named.
@@ -103,7 +104,15 @@ def _told(name: str, error: Exception) -> str:
         return f"The agent {name} failed: {error_line(error)}"
     if isinstance(error, (ToolError, ReplyError)):
         return f"The agent {name} failed: {error_words(error)}"
-    logger.warning("the agent %r, run as a tool, failed", name, exc_info=error)
+    logger.warning(
+        "agent %r failed as a tool: %s%s; run %s, session %s",
+        name,
+        error_line(error),
+        place_of(error),
+        child.run_id,
+        child.session_id,
+        exc_info=error,
+    )
     return f"The agent {name} failed: {type(error).__name__}"
 
 
