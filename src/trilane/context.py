@@ -296,7 +296,7 @@ class RunContext(Generic[Dc]):
         """Show the caller a `CustomEvent` of yours; returns when it was seen.
 
         Raises:
-            TypeError: `name` is no text, or `data` nothing that JSON can express.
+            TypeError: `name` is no text, or `data` nothing that JSON can express, or nested too deeply.
         """
         if not isinstance(name, str):
             raise TypeError(f"emit() takes the name of the event as a str, not {type(name).__name__}")

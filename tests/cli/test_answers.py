@@ -88,6 +88,7 @@ def test_what_is_neither_yes_nor_no_is_asked_again(make: EventMaker) -> None:
         (bool, ["maybe", "y"], True),
         (bool, ["n"], False),
         (list[int], ["1", "[1, 2]"], [1, 2]),
+        (list[int], ["[" * 100_000 + "]" * 100_000, "[1, 2]"], [1, 2]),
         ({"enum": ["red", 7]}, ["blue", "7"], 7),
         (str | None, ["some words"], "some words"),
     ],

@@ -174,6 +174,14 @@ def test_a_call_that_was_cut_off_keeps_what_there_is() -> None:
     assert answer.stop_reason == "length"
 
 
+def test_arguments_that_are_nested_too_deeply_are_for_the_run_to_refuse() -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    answer, deltas = read('{"tool": "add", "arguments": {"a": ' + deep + "}}")
+    assert deltas[0].name == "add"
+    assert deep in deltas[1].text
+    assert answer.stop_reason == "tool_calls"
+
+
 def test_an_answer_that_is_no_text_is_its_json() -> None:
     _, deltas = read('{"answer": {"age": 3}}')
     assert [delta.text for delta in deltas] == ['{"age": 3}']
