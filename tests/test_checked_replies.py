@@ -214,7 +214,7 @@ async def test_a_validator_that_fails_makes_the_reply_invalid_and_the_question_s
     assert answers == [20.0]
 
 
-async def test_a_validator_that_fails_on_what_answer_returns_names_itself() -> None:
+async def test_a_validator_that_fails_on_what_answer_returns_names_itself(caplog: pytest.LogCaptureFixture) -> None:
     share = Annotated[float, BeforeValidator(lambda value: 100 / value)]
 
     @tool
@@ -223,7 +223,7 @@ async def test_a_validator_that_fails_on_what_answer_returns_names_itself() -> N
         try:
             return str(await ctx.ask("Well?", share))
         except NoAnswererError as error:
-            return str(error.__cause__)
+            return str(error)
 
     async def answer(question: Any) -> Any:
         return 0
@@ -231,4 +231,5 @@ async def test_a_validator_that_fails_on_what_answer_returns_names_itself() -> N
     agent: Agent[Any, str] = Agent(ScriptedModel(call("ask"), "Done."), tools=[ask], answer=answer)
     message = (await agent.run("Go")).messages[2]
     assert message.kind == "tool"
-    assert "a validator failed with ZeroDivisionError" in str(message.results[0].content)
+    assert "the answer= function returned what the question does not take" in str(message.results[0].content)
+    assert "a validator failed with ZeroDivisionError" in caplog.text
