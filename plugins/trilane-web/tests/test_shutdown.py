@@ -22,6 +22,7 @@ from trilane_web import app
 from trilane_web.client import connect
 from trilane_web.connection import Connection
 from trilane_web.live import LiveRun
+from trilane_web.serving import listen, make_server
 
 pytestmark = pytest.mark.anyio
 
@@ -334,3 +335,17 @@ async def _served(folder: Path, target: str) -> AsyncIterator[tuple[asyncio.subp
             process.kill()
             await process.wait()
         process._transport.close()
+
+
+async def test_a_server_that_is_hurried_leaves_nothing_to_be_cancelled(
+    until: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    web = app(Agent(ScriptedModel("Hello.")))
+    server = make_server(web)
+    before = asyncio.all_tasks()
+    serving = asyncio.create_task(server.serve(sockets=[listen("127.0.0.1", 0, protected=True)]))
+    await until(lambda: server.started)
+    server.should_exit = server.force_exit = True  # what a second Ctrl-C does
+    await serving
+    await until(lambda: asyncio.all_tasks() == before)  # else the end of the program cancels them, which is logged
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

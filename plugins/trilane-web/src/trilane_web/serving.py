@@ -30,6 +30,10 @@ class WebServer(uvicorn.Server):
             server.close()
         await self._web.drain()
         await super().shutdown(sockets)
+        if self.force_exit:
+            # By a second Ctrl-C. uvicorn then leaves the task of the lifespan to be cancelled, and logs a traceback of
+            # that; there is nothing to wait for in it, the runs are put aside.
+            await self.lifespan.shutdown()
 
 
 def listen(host: str, port: int, *, protected: bool, send_seconds: float = 30.0) -> socket.socket:
