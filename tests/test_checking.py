@@ -39,6 +39,7 @@ from trilane.events import PluginFailed, ToolCompleted
 from trilane.messages import ReasoningPart
 from trilane.stores import record_from_json
 from trilane.testing import EventRecorder, ScriptedModel, assert_history, call, no_leaks
+from trilane.tools import Tool
 
 pytestmark = pytest.mark.anyio
 
@@ -250,6 +251,27 @@ async def test_a_tool_of_a_plugin_that_is_none_is_named_with_its_plugin() -> Non
     store = InMemoryStore()
     with pytest.raises(ToolDefinitionError, match=r"plugin 'odd': on_tool \(.*returned what is no tool: 5"):
         await read(agent_with("on_tool", lambda _: [5], store), store)
+
+
+def a_tool() -> str:
+    """Return a text."""
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("offered", "advice"),
+    [
+        ("a text", "returned str; return a list of tools: functions, or what Tool.from_function makes"),
+        (5, "returned int; return a list of tools: functions, or what Tool.from_function makes"),
+        (a_tool, "returned function; return a list of tools, such as [a_tool]"),
+        (Tool.from_function(a_tool, name="named"), "returned Tool; return a list of tools, such as [named]"),
+    ],
+)
+async def test_what_is_no_list_of_tools_is_told_with_what_to_return(offered: Any, advice: str) -> None:
+    store = InMemoryStore()
+    with pytest.raises(PluginError) as caught:
+        await read(agent_with("on_tool", lambda _: offered, store), store)
+    assert str(caught.value).endswith(advice)
 
 
 async def test_lists_become_what_was_declared_and_texts_what_every_store_can_keep() -> None:

@@ -167,10 +167,14 @@ def _tools_in(implementation: HookImplementation, offered: Any) -> Iterable[Any]
     """What `on_tool` returned, if it can be tools at all."""
     if isinstance(offered, Iterable) and not isinstance(offered, str | bytes):
         return offered
-    what = getattr(offered, "__name__", None) or getattr(offered, "name", None) or type(offered).__name__
+    from .tools import Tool
+
+    what = getattr(offered, "__name__", None) or getattr(offered, "name", None)
+    is_tool = what and not isinstance(offered, type) and (isinstance(offered, Tool) or callable(offered))
+    such = f", such as [{what}]" if is_tool else ": functions, or what Tool.from_function makes"
     raise PluginError(
         f"plugin {implementation.plugin!r}: on_tool ({implementation.location}) returned {type(offered).__name__}; "
-        f"return a list of tools, such as [{what}]",
+        f"return a list of tools{such}",
         plugin=implementation.plugin,
         hook="on_tool",
     )
