@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trilane import Agent, InMemoryStore
-from trilane.errors import SessionError
+from trilane import Agent, InMemoryStore, tool
+from trilane.errors import SessionBusyError, SessionError
 from trilane.messages import AssistantMessage, TextPart, ToolCall, ToolCallPart, ToolResult
 from trilane.sessions import (
     CanDelete,
@@ -31,8 +31,9 @@ from trilane.stores import (
     NewerRecord,
     SessionView,
     record_from_json,
+    undo_compaction,
 )
-from trilane.testing import ScriptedModel
+from trilane.testing import ScriptedModel, call
 from trilane.testing.stores import CHECKS, append_all, check_stores, said, sample_records
 
 pytestmark = pytest.mark.anyio
@@ -204,3 +205,34 @@ async def test_only_what_is_needed_is_read_where_a_store_can_tell() -> None:
     found = [record async for page in pages(store, "s", view=True) for record in page.records]
     assert found == [said("2"), said("3")]
     assert asked == [2]
+
+
+async def test_a_session_of_the_memory_store_is_left_alone_while_a_run_is_active_on_it() -> None:
+    store = InMemoryStore()
+    refused: list[str] = []
+
+    async def write() -> None:
+        async with store.lease("s", ttl_seconds=30) as lease:
+            await store.append("s", [], expected_version=(await store.load("s")).version, lease=lease)
+
+    async def forget() -> None:
+        store.delete("s")
+
+    @tool
+    async def meddle() -> str:
+        """Meddle."""
+        for attempt in (store.delete_session("s"), forget(), write(), undo_compaction(store, "s")):
+            with pytest.raises(SessionBusyError, match="'s'"):
+                await attempt
+            refused.append("s")
+        return "left alone"
+
+    agent = Agent(ScriptedModel("Hello.", call("meddle"), "Done.", "Yes."), tools=[meddle], store=store)
+    await agent.run("Go", session="s")
+    result = await agent.run("Go on", session="s")
+    assert (result.output, len(refused)) == ("Done.", 4)
+    async with store.lease("s", ttl_seconds=30):
+        with pytest.raises(SessionBusyError, match="'s'"):
+            await agent.run("More", session="s")
+    assert (await agent.run("More", session="s")).output == "Yes."
+    assert await store.delete_session("s")

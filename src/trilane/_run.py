@@ -16,6 +16,7 @@ from typing_extensions import TypeVar
 
 from ._asking import answerer_of, root_of
 from ._backend import checkpoint_if_cancelled, new_waiter
+from ._claims import claim
 from ._conversation import accept, accept_queued, refuse_if_deaf
 from ._core import Core
 from ._main import LeaseKeeper, RunGuard, end_run, run_main
@@ -23,7 +24,7 @@ from ._resume import prepare
 from ._setup import RunSetup
 from ._tasks import TaskOwner, Timers, current_clock
 from .channels import AgentEventQueue, RuntimeQueues
-from .errors import AgentProtocolError, EventSinkClosed, NoAnswererError, SessionBusyError
+from .errors import AgentProtocolError, EventSinkClosed, NoAnswererError
 from .events import Event, Question, Receipt
 from .messages import TextPart, ToolResult, UserMessage, clean_text, new_id
 from .result import RunResult
@@ -35,30 +36,11 @@ if TYPE_CHECKING:
     from ._questions import OpenQuestion
     from .channels import EventSink
 
-__all__ = ["RunStream", "Runtime", "claim", "claimed"]
+__all__ = ["RunStream", "Runtime"]
 
 Oc = TypeVar("Oc", default=object, covariant=True)
 
 _DEEP = 4  # runs inside runs; each of the first ones may go on within the call that tells it of an event
-
-_claims: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
-
-
-def claimed(store: object, session: str) -> bool:
-    """True if a run of this process is active on the session."""
-    return session in _claims.get(store, ())
-
-
-def claim(store: object, session: str) -> set[str]:
-    """Take the session for one run, or raise. Discarding it from the returned set gives it back."""
-    sessions = _claims.setdefault(store, set())
-    if session in sessions:
-        raise SessionBusyError(
-            f"session {session!r} has an active run; wait for it, stop it through agent.active({session!r}), "
-            "or use another session"
-        )
-    sessions.add(session)
-    return sessions
 
 
 # ---- the stream ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing_extensions import TypeForm, TypeVar, Unpack
 
 from ._core import Core
 from ._questions import QuestionDesk
-from ._run import RunStream, Runtime, claim
+from ._run import RunStream, Runtime
 from ._setup import RunSetup, user_message
 from .config import Limits, ModelSettings
 from .context import RunContext, ToolContext
@@ -337,7 +337,7 @@ class Agent(Generic[D, O]):
         `stream`; `.wait()` returns the result.
 
         Raises:
-            SessionError: from the run: the session is empty.
+            SessionError: on entering: nothing was said in the session yet, or its last run has completed.
         """
         setup = self._setup(_RESUMED, {**options, "session": session, "deps": deps})
         setup.mode = "resume"
@@ -373,11 +373,7 @@ class Agent(Generic[D, O]):
         """
         from .stores import undo_compaction
 
-        claims = claim(self.store, session)
-        try:
-            return await undo_compaction(self.store, session)
-        finally:
-            claims.discard(session)
+        return await undo_compaction(self.store, session)
 
     async def replay(
         self,

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ._claims import claim, claimed
 from ._records import Record, maker
 from ._session_records import (
     CallFinished,
@@ -275,7 +276,8 @@ class InMemoryStore:
     """Sessions in this process's memory: the default store.
 
     A run takes no lease here, for the claim that every run makes on its session within the process is enough, and it
-    appends without waiting (`append_now`), which spares it the shields and time limits around every write.
+    appends without waiting (`append_now`), which spares it the shields and time limits around every write. A lease is
+    such a claim, too: whoever has one keeps runs away, and gets none while a run is active.
     """
 
     def __init__(self) -> None:
@@ -284,10 +286,16 @@ class InMemoryStore:
 
     def sessions(self) -> tuple[str, ...]:
         """Ids of all sessions, oldest first."""
-        return tuple(self._sessions)
+        return tuple(session for session, found in self._sessions.items() if found.records)
 
     def delete(self, session: str) -> bool:
-        """Forget a session; False if there was none."""
+        """Forget a session; False if there was none.
+
+        Raises:
+            SessionBusyError: a run is active on it, or somebody has its lease.
+        """
+        if claimed(self, session):
+            raise SessionBusyError(f"session {session!r} is in use; stop its run first")
         return self._sessions.pop(session, None) is not None
 
     @asynccontextmanager
@@ -295,16 +303,18 @@ class InMemoryStore:
         """The right to append to `session`. It does not run out: whoever holds it is in this process.
 
         Raises:
-            SessionBusyError: somebody has it.
+            SessionBusyError: somebody has it, or a run is active on the session.
         """
         if session in self._leases:
             raise SessionBusyError(f"session {session!r} is leased by another user of this store; wait for it")
+        claims = claim(self, session)
         lease = self._leases[session] = _MemoryLease(session)
         try:
             yield lease
         finally:
             lease.is_valid = False
             del self._leases[session]
+            claims.discard(session)
 
     async def load(self, session: str, *, after: int = 0, limit: int | None = None) -> SessionPage:
         """Records `after` a version, at most `limit`."""
@@ -415,10 +425,8 @@ class InMemoryStore:
         """Forget a session; False if there was none.
 
         Raises:
-            SessionBusyError: somebody has its lease.
+            SessionBusyError: a run is active on it, or somebody has its lease.
         """
-        if session in self._leases:
-            raise SessionBusyError(f"session {session!r} is in use; stop its run first")
         return self.delete(session)
 
     def _newest_first(self) -> list[tuple[str, _MemorySession]]:
