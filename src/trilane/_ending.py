@@ -232,6 +232,8 @@ async def _deliver(core: Core, remaining: Any, clock: Clock) -> None:
 async def _flush_bookkeeping(core: Core) -> None:
     """Store how the run ended. A failure here is only reported."""
     core.deadline = core.timers.now() + seconds_to_store(core, FLUSH_SHARE)
+    if not core.version and not core.outbox and core.setup.mode != "run":
+        return  # there is no such session, and a run that could do nothing in it is not to make one
     status: Any = "suspended" if core.suspended else core.status
     core.record(RunEnded(run_id=core.run_id, status=status, usage=core.own_usage, turns=core.turn))
     try:

@@ -24,15 +24,28 @@ if TYPE_CHECKING:
 
 __all__ = ["first_step", "prepare", "take_up_tools"]
 
+_EMPTY = "session {!r} is empty, there is nothing to resume; start with agent.run(..., session=...)"
+
 
 async def prepare(core: Core) -> None:
-    """Before a run that takes up a session begins: find out where it stands, and what was asked."""
+    """Before a run that takes up a session begins: find out where it stands, and what was asked.
+
+    Raises:
+        SessionError: there is nothing to resume; no run begins, so no hook is called and nothing is stored.
+    """
     from .sessions import pages
 
     point = core.point = StoredPoint()
     async for page in pages(core.store, core.session_id):
         for record in page.records:
             point.apply(record)
+    if point.is_empty:
+        raise SessionError(_EMPTY.format(core.session_id))
+    if point.is_answered:
+        raise SessionError(
+            f"session {core.session_id!r} has nothing to resume: its last run has completed, and its answer is stored; "
+            "read it with store.load(...), or go on with agent.run(..., session=...)"
+        )
     core.turn = point.turns
     core.request = point.request or core.request
 
@@ -46,9 +59,7 @@ def first_step(core: Core) -> str:
     if core.view.unanswered is not None:
         return "take_up_tools"
     if not core.view.log:
-        raise SessionError(
-            f"session {core.session_id!r} is empty, there is nothing to resume; start with agent.run(..., session=...)"
-        )
+        raise SessionError(_EMPTY.format(core.session_id))
     last = core.view.log[-1]
     if not isinstance(last, AssistantMessage):
         return "turn"

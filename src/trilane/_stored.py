@@ -30,14 +30,29 @@ class StoredPoint:
         replies: Replies that were stored, by call id and ordinal: the kind of the question, and the payload.
         turns: Model calls that were answered since the request.
         status: How the last run ended; empty if it was cut off, or none has ended.
+        is_empty: True if nothing was said yet.
+        is_answered: True if the last run has completed: there is nothing to resume. A compaction does not count.
     """
 
-    __slots__ = ("_asked", "questions", "replies", "request", "started", "status", "turns", "unsafe")
+    __slots__ = (
+        "_asked",
+        "is_answered",
+        "is_empty",
+        "questions",
+        "replies",
+        "request",
+        "started",
+        "status",
+        "turns",
+        "unsafe",
+    )
 
     def __init__(self) -> None:
         self.request: UserMessage | None = None
         self.turns = 0
         self.status = ""
+        self.is_empty = True
+        self.is_answered = False
         self._forget_calls()
 
     def _forget_calls(self) -> None:
@@ -57,9 +72,14 @@ class StoredPoint:
             return
         if record.kind == "run_ended":
             self.status = record.status
+            if record.turns:  # a compaction has none
+                self.is_answered = record.status == "completed"
             return
         self.status = ""
+        if record.kind == "view_replaced":
+            self.is_empty = False
         if record.kind == "message":
+            self.is_empty = self.is_answered = False
             if record.message.kind == "user" and record.message.origin == "request":
                 self.request = record.message
                 self.turns = 0

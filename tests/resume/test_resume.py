@@ -13,7 +13,7 @@ from trilane.errors import SessionError
 from trilane.events import RunStarted, ToolCompleted, ToolStarted
 from trilane.messages import TextPart, ToolCall, UserMessage
 from trilane.stores import CallStarted
-from trilane.testing import ScriptedModel, assert_history, call
+from trilane.testing import Recorder, ScriptedModel, assert_history, call
 
 from .conftest import PlainStore, contents, cut_off, endless, killed, records, resumed
 
@@ -23,9 +23,10 @@ pytestmark = pytest.mark.anyio
 # ---- where there is nothing to do -----------------------------------------------------------------------------------
 
 
-async def test_a_finished_session_is_answered_without_a_model_call(make_store: Callable[[], Any]) -> None:
+async def test_a_run_whose_answer_was_stored_and_its_end_was_not_ends_with_it(make_store: Callable[[], Any]) -> None:
     store = make_store()
     await Agent(ScriptedModel("Hello."), store=store).run("Go", session="s")
+    store = await killed(store, make_store, keep=2)
     events, run, _ = await resumed(store, [], [])
     assert run.result.output == "Hello."
     assert run.result.new_messages == ()
@@ -33,10 +34,53 @@ async def test_a_finished_session_is_answered_without_a_model_call(make_store: C
     assert len(run.result.messages) == 2
 
 
-async def test_an_empty_session_cannot_be_resumed(make_store: Callable[[], Any]) -> None:
-    with pytest.raises(SessionError, match="session 's' is empty, there is nothing to resume"):
-        async with Agent(ScriptedModel(), store=make_store()).resume("s") as run:
-            await run.wait()
+async def refused(store: Any, session: str, why: str) -> None:
+    """It cannot be resumed, and nothing comes of trying: no hook is called and no record is written."""
+    recorder = Recorder()
+    before = (await store.load(session)).records
+    agent = Agent(ScriptedModel(), store=store, plugins=[recorder])
+    for _ in range(2):
+        with pytest.raises(SessionError, match=why):
+            await agent.resume(session).__aenter__()
+    assert [one for one in recorder.calls if one.phase is not None] == []
+    assert (await store.load(session)).records == before
+    assert agent.active(session) is None
+
+
+async def test_a_session_whose_last_run_has_completed_cannot_be_resumed(make_store: Callable[[], Any]) -> None:
+    store = make_store()
+    why = "session 's' has nothing to resume: its last run has completed, and its answer is stored; read it with"
+    agent = Agent(ScriptedModel("Hello.", "Yes."), store=store)
+    await agent.run("Go", session="s")
+    await refused(store, "s", why)
+    assert not await agent.compact("s")
+    await refused(store, "s", why)
+    await agent.run("Go on", session="s")
+    await refused(store, "s", why)
+
+
+async def test_a_compaction_does_not_make_a_session_that_was_cut_off_a_finished_one(
+    make_store: Callable[[], Any],
+) -> None:
+    store = await cut_off(make_store, ["Hel lo."], [], at="text_delta")
+    assert not await Agent(ScriptedModel(), store=store).compact("s")
+    _, run, _ = await resumed(store, ["Hello."], [])
+    assert run.result.output == "Hello."
+
+
+async def test_an_empty_session_cannot_be_resumed_and_is_not_made(make_store: Callable[[], Any]) -> None:
+    store = make_store()
+    await refused(store, "s", "session 's' is empty, there is nothing to resume")
+    memory = getattr(store, "inner", store)
+    assert await memory.list_sessions() == []
+
+
+async def test_a_compaction_of_an_empty_session_does_not_make_it(make_store: Callable[[], Any]) -> None:
+    store = make_store()
+    assert not await Agent(ScriptedModel(), store=store).compact("s")
+    memory = getattr(store, "inner", store)
+    assert await memory.list_sessions() == []
+    assert memory.sessions() == ()
 
 
 async def test_neither_on_message_nor_before_run_is_called_again(make_store: Callable[[], Any]) -> None:
@@ -281,7 +325,7 @@ async def test_every_prefix_of_what_was_written_can_be_resumed() -> None:
                 run.reply(event.question.id, {"approve": True} if event.question.kind == "approval" else "this")
     sizes = [len(batch) for batch in store.writes]
     assert len(sizes) >= 7
-    for writes in range(1, len(sizes) + 1):
+    for writes in range(1, len(sizes)):  # the last one says that the run has completed
         twin = await killed(store, PlainStore, keep=sum(sizes[:writes]))
         before = [one for batch in store.writes[:writes] for one in batch]
         started = {one.call_id for one in before if one.kind == "call_started"}

@@ -138,8 +138,11 @@ def _stop(chat: Chat, argument: str) -> None:
 
 
 async def _resume(chat: Chat, argument: str) -> None:
-    if (await where_it_stands(chat.agent.store, chat.session)).is_new:
-        raise UsageError("there is nothing to resume: nothing was said yet")
+    state = await where_it_stands(chat.agent.store, chat.session)
+    if not state.is_cut_off:
+        raise UsageError(
+            f"there is nothing to resume: {'nothing was said yet' if state.is_new else 'the last run has completed'}"
+        )
     await chat.resume()
 
 

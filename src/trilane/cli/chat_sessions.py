@@ -53,24 +53,26 @@ def session_lines(sessions: Sequence[SessionInfo], current: str) -> list[str]:
 
 async def where_it_stands(store: SessionStore, session: str) -> SessionState:
     """Look at the records of a session."""
+    from trilane._stored import StoredPoint
     from trilane.sessions import known_of, pages
 
-    requests, ended, last = 0, "", ""
+    requests, last, point = 0, "", StoredPoint()
     async for page in pages(store, session):
         for record in page.records:
+            point.apply(record)
             known = known_of(record)
-            if known is None:
-                continue
-            if known.kind == "message" and known.message.kind == "user":
+            if known is not None and known.kind == "message" and known.message.kind == "user":
                 requests += 1
                 last = known.message.text
-            ended = known.status if known.kind == "run_ended" else ""
     if not requests:
         return SessionState(True, False, "new")
     text = f"{count(requests, 'message')} of yours, the last: {one_line(last, 80)}"
-    if ended == "completed":
+    if point.is_answered:
         return SessionState(False, False, text)
-    how = {"": "was cut off", "suspended": "was put aside", "timed_out": "timed out"}.get(ended, f"was {ended}")
-    if ended == "failed":
-        how = "failed"
+    how = {
+        "suspended": "was put aside",
+        "timed_out": "timed out",
+        "failed": "failed",
+        "cancelled": "was cancelled",
+    }.get(point.status, "was cut off")
     return SessionState(False, True, f"{text}\nits last run {how}; /resume takes it up")

@@ -90,7 +90,7 @@ def _state(view: SessionView, point: StoredPoint) -> Iterator[str]:
             yield f"  {call_text(call, 60)}: {_fate(call, view, point)}"
     elif last is None:
         yield "nothing was said yet; there is nothing to resume"
-    elif last.kind == "assistant" and not last.interrupted and point.status == "completed":
+    elif point.is_answered:
         yield "the last run has completed; there is nothing to resume"
     elif last.kind == "assistant" and not last.interrupted:
         yield f"{_how_it_ended(point.status)} after the answer was stored; resuming it ends the run with that answer"

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from trilane import Agent, AgentProtocolError, Receipt, RuntimeQueues, SessionBusyError
+from trilane import Agent, AgentProtocolError, Receipt, RuntimeQueues, SessionBusyError, SessionError
 
 from .history import is_resumable
 from .live import EventAgent, LiveRun
@@ -170,6 +170,8 @@ class Host:
             except SessionBusyError:
                 raise Refused("busy", "the session has an active run; wait for it, steer it or stop it") from None
             except Exception as error:
+                if type(error) is SessionError:  # somebody has taken it up meanwhile, or a compaction was the last
+                    raise Refused("not_resumable", "there is nothing to take up in this session") from None
                 _logger.error("a run could not be started", exc_info=error)
                 raise Refused("failed", "the run could not be started; the server's log says why") from None
         finally:

@@ -75,11 +75,16 @@ async def _by_resume(subject: Subject, evidence: Evidence) -> None:
     async with agent.stream(REQUEST, session="resumed", **subject.options) as run:
         try:
             async for event in run:
+                evidence.events.append(event)
                 if event.type == "reply_requested":
                     await run.suspend()
                     break
         except Exception:  # which is told of the other modes
             pass
+    if run.result.status == "completed":  # a plugin lets it come to no question: there is nothing to resume
+        evidence.result = run.result
+        return
+    evidence.events.clear()
     async with subject.agent(store=store).resume("resumed", **subject.options) as run:
         try:
             async for event in run:

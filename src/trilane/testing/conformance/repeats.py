@@ -265,8 +265,11 @@ async def _keep(evidence: Evidence, running: Awaitable[Any]) -> None:
 
 
 async def _resume(agent: Agent[Any, str], subject: Subject, evidence: Evidence) -> Agent[Any, str] | None:
-    async with agent.resume(SESSION, **subject.options) as run:
-        await _keep(evidence, run.wait())
+    try:
+        async with agent.resume(SESSION, **subject.options) as run:
+            await _keep(evidence, run.wait())
+    except SessionError as error:  # nothing was stored yet, or the end already
+        evidence.error = error
     nothing = isinstance(evidence.error, SessionError) and evidence.result is None
     return None if nothing else agent
 

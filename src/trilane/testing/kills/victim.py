@@ -12,11 +12,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from trilane import Agent, Tool, ToolContext, tool
+from trilane.errors import SessionError
 from trilane.events import Question
-from trilane.messages import TextPart, ToolCall, ToolCallPart
+from trilane.messages import AssistantMessage, TextPart, ToolCall, ToolCallPart
 from trilane.models import Emit, ModelRequest, ModelResponse
 from trilane.result import RunResult
-from trilane.stores import Lease, SessionPage, SessionRecord, SessionStore
+from trilane.stores import Lease, SessionPage, SessionRecord, SessionStore, SessionView
 from trilane.testing.models import FunctionModel
 
 __all__ = ["ANSWER", "EFFECTS", "SESSION", "Switch", "effects_of", "work"]
@@ -181,8 +182,31 @@ async def _run(store: SessionStore, journal: _Journal, session: str) -> RunResul
     agent = Agent(FunctionModel(_answer), tools=_tools(journal), store=store, answer=_reply)
     if (await store.load(session, limit=0)).version == 0:
         return await agent.run("Do all of it.", session=session)
-    async with agent.resume(session) as run:
-        return await run.wait()
+    try:
+        async with agent.resume(session) as run:
+            return await run.wait()
+    except SessionError as error:
+        if type(error) is not SessionError:
+            raise
+        return await _stored(store, session)
+
+
+async def _stored(store: SessionStore, session: str) -> RunResult[Any]:
+    """What a run has left that was killed when its end was stored already: there is nothing to resume."""
+    records = (await store.load(session)).records
+    view = SessionView()
+    for record in records:
+        view.apply(record)
+    last = view.log[-1] if view.log else None
+    ended = [record for record in records if record.kind == "run_ended"]
+    return RunResult(
+        status=ended[-1].status if ended and ended[-1].status != "suspended" else "failed",
+        stop_reason="end",
+        run_id=ended[-1].run_id if ended else "",
+        session_id=session,
+        message=last if isinstance(last, AssistantMessage) else None,
+        messages=view.log,
+    )
 
 
 def work(
