@@ -51,6 +51,8 @@ DOCUMENTED = [
     "testing.stores",
     "testing.wire",
 ]
+#: The same of plugins that programs import from.
+OF_PLUGINS = ["trilane_web", "trilane_web.client", "trilane_web.serving", "trilane_web.settings"]
 
 
 def _page(name: str) -> str:
@@ -120,6 +122,20 @@ def test_every_name_of_a_public_module_is_documented(module: str, anchors: set[s
     documented = {anchor.rpartition(".")[2] for anchor in anchors} | _aliases()
     names = importlib.import_module(f"trilane.{module}").__all__
     assert [name for name in names if not name.isupper() and name not in documented] == []
+
+
+@pytest.mark.parametrize("module", OF_PLUGINS)
+def test_every_public_name_of_a_plugin_is_documented(module: str, anchors: set[str]) -> None:
+    page = _page("web.md")
+    documented = {anchor.rpartition(".")[2] for anchor in anchors if anchor.startswith("trilane_web.")}
+    names = importlib.import_module(module).__all__
+    assert names
+    assert [name for name in names if name not in documented and f"`{module}.{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("name", ["start", "resume", "watch", "reply", "steer", "follow_up", "stop", "ping"])
+def test_what_a_client_can_do_is_documented(name: str, anchors: set[str]) -> None:
+    assert f"trilane_web.client.Client.{name}" in anchors
 
 
 def _commands(group: Any, *path: str) -> dict[str, Any]:

@@ -173,7 +173,11 @@ class ClientRun:
 
 
 class Client:
-    """A connection to a server, renewed when it is lost. Made by `connect`."""
+    """A connection to a server, renewed when it is lost. Made by `connect`.
+
+    Attributes:
+        welcome: What the server said of itself when it was reached last: its agent, the principal this client is.
+    """
 
     def __init__(self, url: str, *, token: str, client: str, lanes: bool, retry_seconds: float) -> None:
         self._url = url
