@@ -90,6 +90,12 @@ def test_continue_without_a_session_says_what_to_do(chat: Chat) -> None:
     assert chat("talk", "", "--continue", "--session", "x").returncode == 2
 
 
+def test_what_has_completed_is_not_resumed(chat: Chat) -> None:
+    done = chat("talk", "one\n/resume\n", "-p", "no:sqlite")
+    assert done.stdout.count("You said 1 things") == 1
+    assert "there is nothing to resume: the last run has completed" in done.stderr
+
+
 def test_nothing_can_be_resumed_where_nothing_was_said(chat: Chat) -> None:
     done = chat("talk", "/resume\n/stop\n", "-p", "no:sqlite")
     assert "there is nothing to resume: nothing was said yet" in done.stderr

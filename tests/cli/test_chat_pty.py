@@ -205,8 +205,8 @@ def test_ctrl_c_stops_the_run_and_the_chat_goes_on(chat: Open) -> None:
         '  done      count(path="a.md")',
         "  not done  nap(): interrupted, it may have had an effect",
     )
-    screen.wait_for_row("> not heard")
-    screen.type("\x03/model offline\rhello\r")
+    screen.wait_for_row("the next run hears: not heard")
+    screen.type("/model offline\rhello\r")
     screen.wait_for("I am not an AI.")
 
 

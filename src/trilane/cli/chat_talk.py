@@ -16,7 +16,7 @@ from .chat_answers import ChatAnswers
 from .chat_commands import COMMANDS, find_command
 from .chat_front import ChatFront, ChatLeft
 from .driver import Outcome, drive, summary
-from .text import error_paragraph
+from .text import error_paragraph, one_line
 
 if TYPE_CHECKING:
     from trilane import RunStream
@@ -66,6 +66,7 @@ class Chat:
         self._answers = ChatAnswers(front if front.can_ask else None, approve=approve)
         self._run: RunStream[Any] | None = None
         self._said: list[str] = []
+        self._refused: list[str] = []  # said too late
 
     async def work(self) -> int:
         """Take requests until there are no more; returns the exit status."""
@@ -101,7 +102,7 @@ class Chat:
     ) -> None:
         """Work one run to its end. Whatever it raises is told and does not end the chat; `stopped` says what then."""
         options = self._run_options()
-        self._said = []
+        self._said, self._refused = [], []
         outcome = await drive(
             lambda: start(options),
             self.front.renderer(),
@@ -150,18 +151,18 @@ class Chat:
             self.front.error(error_paragraph(outcome.result.store_error))
 
     def _give_back(self, outcome: Outcome) -> None:
-        """Put back what was said and not heard: too late, or to a run that was stopped."""
+        """What was said too late is put back; what was accepted and not heard, the next run on the session hears."""
         heard = [] if outcome.result is None else [m.text for m in outcome.result.new_messages if m.kind == "user"]
-        left = []
         for text in self._said:
             said = text.removeprefix(">").strip()
             if said in heard:
                 heard.remove(said)
             else:
-                left.append(text)
-        self._run, self._said = None, []
-        if left:
-            self.front.give_back("\n".join(left))
+                self.front.note(f"the next run hears: {one_line(said, 160)}")
+        refused, self._run = self._refused, None
+        self._said, self._refused = [], []
+        if refused:
+            self.front.give_back("\n".join(refused))
 
     # ---- what is said while a run is on ------------------------------------------------------------------------------
 
@@ -174,11 +175,12 @@ class Chat:
         said = text.removeprefix(">").strip()
         if not said:
             return
-        self._said.append(text)
         try:
             (self._run.follow_up if text.startswith(">") else self._run.steer)(said)
         except AgentProtocolError:  # it has ended a moment ago; what was said goes back to the prompt
-            pass
+            self._refused.append(text)
+        else:
+            self._said.append(text)
 
     def stop(self) -> bool:
         """Stop the run at its next boundary; False if none is on."""
