@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from trilane import Agent, tool
+from trilane.stores import ViewReplaced
 from trilane.testing import ScriptedModel, call
 from trilane_web import WebLimits, WebSettings
 from trilane_web.openapi import openapi_document
@@ -218,3 +219,21 @@ async def test_the_documents_it_publishes(serve: Serve) -> None:
     text = str(openapi_document())
     names = {part.split("'")[0] for part in text.split("#/components/schemas/")[1:]}
     assert names <= set(openapi_document()["components"]["schemas"])
+
+
+async def test_what_has_completed_is_not_taken_up_again(serve: Serve) -> None:
+    agent = Agent(ScriptedModel("hello there"))
+    async with serve(agent) as server:
+        _, _, started = await server.http("POST", "/api/runs", {"text": "hi"})
+        session = started["session"]
+        await _events(server, started["run"])
+        status, _, refused = await server.http("POST", f"/api/sessions/{session}/resume")
+        assert (status, refused["code"]) == (409, "not_resumable")
+        version = (await agent.store.load(session)).version
+        undone = ViewReplaced(run_id="", messages=(), undoes=True)
+        async with agent.store.lease(session, ttl_seconds=30) as lease:
+            await agent.store.append(session, [undone], expected_version=version, lease=lease)
+        status, _, refused = await server.http("POST", f"/api/sessions/{session}/resume")
+        assert (status, refused["code"]) == (409, "not_resumable")
+        _, _, stored = await server.http("GET", f"/api/sessions/{session}")
+        assert stored["resumable"] is False

@@ -64,6 +64,8 @@ class _Reading:
         if known.kind == "run_ended":
             self.status = known.status
             return
+        if known.kind == "view_replaced":  # a compaction, or one taken back, leaves no run to take up
+            return
         self.status = ""
         if known.run_id == self._without_run:
             return
