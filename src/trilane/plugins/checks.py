@@ -16,7 +16,7 @@ from trilane.hookspecs.markers import IMPL_ATTRIBUTE
 
 from .implementations import location
 
-__all__ = ["check_object", "check_plugin", "nearest"]
+__all__ = ["and_more", "check_object", "check_plugin", "nearest"]
 
 
 def check_object(plugin: object, name: str) -> None:
