@@ -18,7 +18,7 @@ from ._dispatch import Dispatcher, place_of
 from ._flush import write
 from ._publishing import publish
 from ._records import ListsOnDemand, error_line, made_before, stamped_from
-from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, clock_here, wait_shielded
+from ._tasks import INFINITE, Clock, TaskHandle, TaskOwner, Watchdog, clock_here, current_clock, wait_shielded
 from .channels import AgentEventQueue
 from .context import History, RunContext, Stash, ToolContext
 from .errors import PluginError, RunCancelledError
@@ -381,7 +381,9 @@ class Core(ListsOnDemand):
         What events tell is stored by then, unless the caller knows of none that tells of a record (not `stored`).
         """
         main = self.clock
-        clock = clock_here(main)
+        clock = current_clock.get(main)
+        if clock is not main and clock.watchdog is not self.watchdog:
+            clock = main  # see `clock_here`, without the call
         # A tool's task writes nothing for the others: what it shows tells of no record that nobody else is writing.
         while self.flushing or (stored and self.outbox and clock is main):
             await self.flush()
