@@ -309,3 +309,24 @@ async def test_a_run_whose_caller_was_cancelled_is_watched_no_longer() -> None:
         await client.ping()
         assert (await odd.until(type="unwatch"))["run"] == "r"
         assert dict(client._runs) == {}
+
+
+async def test_whether_it_still_drives_is_known_after_a_reconnect() -> None:
+    stored = await _stored()
+
+    async def answer(socket: ServerConnection, message: dict[str, Any]) -> None:
+        if message["type"] == "hello":
+            await socket.send(json.dumps(WELCOME))
+        elif message["type"] == "start":
+            await socket.send(json.dumps({"type": "run", "re": message["id"], **RUN}))
+            await socket.send(json.dumps({"type": "events", "run": "r", "events": stored[:1]}))
+            await socket.close()
+        elif message["type"] == "watch":
+            await socket.send(json.dumps({"type": "run", "re": message["id"], **RUN, "driver": False}))
+            await socket.send(json.dumps({"type": "events", "run": "r", "events": stored[message["after"] :]}))
+
+    async with odd_server(answer) as odd, asyncio.timeout(10), connect(odd.url) as client:
+        run = await client.start("hi")
+        assert run.driver
+        assert (await run.wait()).type == "run_completed"
+        assert not run.driver

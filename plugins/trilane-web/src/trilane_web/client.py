@@ -452,7 +452,7 @@ class Client:
                 run._gap(value["first"], value["reason"])
         elif kind == "ping":
             await self._send(p.Pong())
-        elif kind == "run" and not value["re"]:
+        elif kind == "run" and value["re"] in ("", value["run"]):  # unasked, or by `_watch_again`
             run = self._runs.get(value["run"])
             if run is not None:
                 run.driver = value["driver"]
