@@ -170,6 +170,19 @@ async def told(child: Agent[Any, Any]) -> str:
     return str(result.content)
 
 
+async def test_an_error_of_ours_is_named_with_its_cause() -> None:
+    class Full:
+        def __init__(self) -> None:
+            self._inner = InMemoryStore()
+            self.lease, self.load = self._inner.lease, self._inner.load
+
+        async def append(self, session: str, records: Any, **options: Any) -> int:
+            raise OSError("no space left in /secret/place")
+
+    child = Agent(ScriptedModel("Hello."), store=Full())  # type: ignore[arg-type]
+    assert await told(child) == "The agent delegate failed: StoreError, caused by OSError"
+
+
 async def test_what_a_child_fails_with_is_only_named_and_goes_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
     error = ConnectionError("cannot reach postgresql://admin:hunter2@db")
     with caplog.at_level(logging.WARNING, "trilane"):

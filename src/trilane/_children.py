@@ -12,7 +12,7 @@ from ._records import error_line, error_words
 from ._run import RunStream
 from ._tasks import clock_here
 from .context import ToolContext
-from .errors import EmptyReplyError, ReplyError, RunCancelledError, RunLimitError, ToolError
+from .errors import EmptyReplyError, ReplyError, RunCancelledError, RunLimitError, ToolError, TrilaneError
 from .events import ChildEvent
 from .plugins import CompiledHooks
 from .tools import Tool
@@ -113,7 +113,10 @@ def _told(child: Core, name: str, error: Exception) -> str:
         child.session_id,
         exc_info=error,
     )
-    return f"The agent {name} failed: {type(error).__name__}"
+    why = type(error).__name__
+    if isinstance(error, TrilaneError) and error.__cause__ is not None:  # such as the store's own error
+        why += f", caused by {type(error.__cause__).__name__}"
+    return f"The agent {name} failed: {why}"
 
 
 def _relay(parent: Core, path: tuple[str, ...], event: Event) -> None:
