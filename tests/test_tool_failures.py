@@ -1,4 +1,7 @@
-"""What a tool does not raise on purpose: the model is told its type, and the developer all of it, in the log."""
+"""What a tool does not raise on purpose: the model is told its type, and the developer where it was, in the log.
+
+What the error says may hold what the model has sent: it is logged for those only who ask for it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import anyio
 import pytest
 
 from trilane import Agent, ToolContext, tool
+from trilane._dispatch import IN_DEBUG
 from trilane.decisions import Deny
 from trilane.errors import RunCancelledError, ToolError
 from trilane.hookspecs import hookimpl
@@ -32,7 +36,13 @@ def told(result: RunResult[Any]) -> list[Any]:
 
 
 def records(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    return [record for record in caplog.records if record.name == "trilane"]
+    return [record for record in caplog.records if record.name == "trilane" and record.levelno >= logging.INFO]
+
+
+def causes(caplog: pytest.LogCaptureFixture) -> list[BaseException]:
+    """What was logged at level DEBUG."""
+    found = [record for record in caplog.records if record.name == "trilane" and record.levelno == logging.DEBUG]
+    return [record.exc_info[1] for record in found if record.exc_info and record.exc_info[1]]
 
 
 def broken() -> str:
@@ -61,14 +71,35 @@ def broken_on_loop() -> str:
 async def test_an_unexpected_exception_is_in_the_log_once_with_its_traceback(
     function: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, "trilane")
     result = await result_of(function)
     assert told(result) == [f"Tool {function.__name__} failed: KeyError"]
     (record,) = records(caplog)
     assert record.levelno == logging.WARNING
-    assert record.getMessage().startswith(f"tool {function.__name__!r} failed: KeyError: 'nothing' ({__file__}:")
+    assert record.getMessage().startswith(f"tool {function.__name__!r} failed: KeyError ({__file__}:")
     (call_id,) = [one.call_id for message in result.messages if message.kind == "tool" for one in message.results]
-    assert record.getMessage().endswith(f"; call {call_id} of run {result.run_id}, session s")
+    assert record.getMessage().endswith(f"; call {call_id} of run {result.run_id}, session s{IN_DEBUG}")
+    assert record.exc_info is None
+    assert [repr(cause) for cause in causes(caplog)] == ["KeyError('nothing')"]
     assert 'return {"a": "secret"}["nothing"]' in caplog.text
+
+
+async def test_at_the_usual_level_the_log_says_nothing_of_what_the_model_has_sent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool
+    async def login(password: str) -> str:
+        """Log in."""
+        raise ValueError(f"{password} is wrong")
+
+    child = Agent(ScriptedModel(ValueError("hunter2 is wrong"), name="child"), name="child").as_tool(description="Ask.")
+    calls = [call("login", password="hunter2"), call("child", request="hunter2")]
+    await Agent(ScriptedModel(calls, "Done."), tools=[login, child]).run("Go")
+    assert [record.getMessage().partition(";")[0].partition(" (")[0] for record in records(caplog)] == [
+        "tool 'login' failed: ValueError",
+        "agent 'child' failed as a tool: ValueError",
+    ]
+    assert "hunter2" not in caplog.text
 
 
 async def test_each_failing_call_of_a_batch_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -123,7 +154,9 @@ async def test_a_group_with_an_unexpected_exception_in_it_is_in_the_log(caplog: 
         """Fail twice."""
         raise ExceptionGroup("both", [ToolError("one"), OSError("the disk is full")])
 
+    caplog.set_level(logging.DEBUG, "trilane")
     assert told(await result_of(both)) == ["Tool both failed: ToolError, OSError"]
+    assert len(records(caplog)) == 1
     assert "OSError: the disk is full" in caplog.text
 
 
@@ -139,7 +172,7 @@ async def test_attempts_that_are_followed_by_others_are_said_at_info(caplog: pyt
     assert told(await result_of(flaky)) == ["now"]
     (record,) = records(caplog)
     assert record.levelno == logging.INFO
-    assert record.getMessage().startswith("tool 'flaky' failed and is tried again: OSError: not yet (")
+    assert record.getMessage().startswith("tool 'flaky' failed and is tried again: OSError (")
 
 
 async def test_what_the_caller_is_raised_is_not_in_the_log_as_well(caplog: pytest.LogCaptureFixture) -> None:
@@ -163,11 +196,12 @@ async def test_a_value_that_fails_while_it_is_turned_into_text_is_in_the_log(cap
         """Return something odd."""
         return Odd()
 
+    caplog.set_level(logging.DEBUG, "trilane")
     (text,) = told(await result_of(odd))
     assert text == "The tool ran, but its result (Odd) cannot be shown: turning it into text raised ValueError."
     (record,) = records(caplog)
-    assert record.getMessage().startswith("tool 'odd' returned what cannot be turned into text: ValueError: no text")
-    assert record.exc_info is not None
+    assert record.getMessage().startswith("tool 'odd' returned what cannot be turned into text: ValueError (")
+    assert [str(cause) for cause in causes(caplog)] == ["no text for you"]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -179,10 +213,10 @@ async def test_an_exception_that_is_none_of_the_ordinary_ones_is_named_as_it_is(
         """Raise what asyncio raises."""
         raise asyncio.CancelledError
 
+    caplog.set_level(logging.DEBUG, "trilane")
     assert told(await result_of(fake)) == ["Tool fake failed: CancelledError"]
-    (record,) = records(caplog)
-    assert record.exc_info is not None
-    assert record.exc_info[0] is asyncio.CancelledError
+    assert len(records(caplog)) == 1
+    assert [type(cause) for cause in causes(caplog)] == [asyncio.CancelledError]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -241,4 +275,4 @@ async def test_a_thread_that_fails_while_its_run_ends_is_in_the_log_once(caplog:
                 await record(run)
     assert told(run.result) == ["Tool broken failed: KeyError"]
     (entry,) = records(caplog)
-    assert entry.getMessage().startswith("tool 'broken' failed: KeyError: 'nothing'")
+    assert entry.getMessage().startswith("tool 'broken' failed: KeyError (")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from ._dispatch import place_of
+from ._dispatch import IN_DEBUG, place_of
 from ._records import error_line, error_words
 from ._run import RunStream
 from ._tasks import clock_here
@@ -105,14 +105,14 @@ def _told(child: Core, name: str, error: Exception) -> str:
     if isinstance(error, (ToolError, ReplyError)):
         return f"The agent {name} failed: {error_words(error)}"
     logger.warning(
-        "agent %r failed as a tool: %s%s; run %s, session %s",
+        f"agent %r failed as a tool: %s%s; run %s, session %s{IN_DEBUG}",
         name,
-        error_line(error),
+        type(error).__name__,
         place_of(error),
         child.run_id,
         child.session_id,
-        exc_info=error,
     )
+    logger.debug("agent %r as a tool, run %s", name, child.run_id, exc_info=error)
     why = type(error).__name__
     if isinstance(error, TrilaneError) and error.__cause__ is not None:  # such as the store's own error
         why += f", caused by {type(error.__cause__).__name__}"

@@ -22,12 +22,15 @@ from .models import ModelRequest
 if TYPE_CHECKING:
     from .plugins import CompiledHooks, HookImplementation
 
-__all__ = ["Breaker", "Dispatcher", "HookError", "Reporter", "Withheld", "place_of", "raise_unchanged"]
+__all__ = ["IN_DEBUG", "Breaker", "Dispatcher", "HookError", "Reporter", "Withheld", "place_of", "raise_unchanged"]
 
 Breaker: TypeAlias = "dict[HookImplementation, int]"
 """Failures in a row of observers, kept by the agent; at `BREAK_AFTER` they are switched off."""
 
 BREAK_AFTER = 3
+
+#: Ends what the log says of an error whose words may hold what a model has sent, such as a secret.
+IN_DEBUG = ". What it says is logged at level DEBUG"
 
 
 #: What each hook changes.

@@ -9,8 +9,7 @@ from __future__ import annotations
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
 
-from ._dispatch import HookError, Withheld, place_of
-from ._records import error_line
+from ._dispatch import IN_DEBUG, HookError, Withheld, place_of
 from ._tasks import Clock, Ended, GivenUp, wait_shielded
 from ._threads import ThreadCall
 from .context import ToolContext
@@ -247,18 +246,19 @@ def _log_failure(core: Core, run: CallRun, error: BaseException, what: str = "fa
         return
     from logging import INFO, WARNING, getLogger
 
+    # What the error says may hold arguments, and so a secret: that is for those who ask for it.
     getLogger("trilane").log(
         INFO if again else WARNING,
-        "tool %r %s: %s%s; call %s of run %s, session %s",
+        f"tool %r %s: %s%s; call %s of run %s, session %s{IN_DEBUG}",
         run.call.name,
         what,
-        error_line(error),
+        type(error).__name__,
         place_of(error),
         run.call.id,
         core.run_id,
         core.session_id,
-        exc_info=error,
     )
+    getLogger("trilane").debug("tool %r, call %s", run.call.name, run.call.id, exc_info=error)
 
 
 async def _store_retry(core: Core, batch: Batch, run: CallRun) -> None:

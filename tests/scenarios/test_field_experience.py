@@ -277,7 +277,7 @@ async def login(secret: str) -> str:
 
 
 async def test_f123_arguments_are_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.INFO)  # at DEBUG are errors as they are, for those who ask
     result = await Agent(ScriptedModel(call("login", secret=KEY), "Done."), tools=[login]).run("Go")
     assert KEY not in caplog.text
     assert not [text for _, text in results(result.messages) if KEY in text]

@@ -283,11 +283,20 @@ def test_the_sdk_is_not_imported_before_the_first_request() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_cancel_while_the_retry_waits() -> None:
+async def test_a_cancel_while_the_retry_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    scope, waited = anyio.CancelScope(), list[float]()
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+        scope.cancel()
+        await anyio.Event().wait()
+
+    monkeypatch.setattr(anyio, "sleep", wait)
     with WireServer(Reply.error(500, retry_after="50")) as server:
         model = model_of(server)
-        with anyio.move_on_after(0.2) as scope:
+        with scope:
             await model.call(ask(), ignore)
         assert scope.cancelled_caught
+        assert waited == [50]
         assert len(server.exchanges) == 1
         await model.aclose()

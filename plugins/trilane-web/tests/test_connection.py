@@ -45,10 +45,9 @@ async def test_a_tool_that_fails_by_mistake_is_in_the_servers_log_and_not_on_the
         started = await wire.ask("start", text="hi")
         events = await wire.read_run(started["run"])
     (record,) = [record for record in caplog.records if record.name == "trilane"]
-    assert record.getMessage().startswith("tool 'broken' failed: ConnectionError: cannot reach the database of Ada (")
+    assert record.getMessage().startswith("tool 'broken' failed: ConnectionError (")
     assert started["run"] in record.getMessage()
     assert started["session"] in record.getMessage()
-    assert record.exc_info is not None
     assert "Tool broken failed: ConnectionError" in json.dumps(events)
     assert "Ada" not in json.dumps(events)
 

@@ -84,6 +84,8 @@ def logging_to(write: Callable[[str], None] | None, *, debug: bool | None = None
     """
     import logging
 
+    from trilane._dispatch import IN_DEBUG
+
     from .text import visible
 
     class Handler(logging.Handler):
@@ -91,19 +93,25 @@ def logging_to(write: Callable[[str], None] | None, *, debug: bool | None = None
             # A failure that is contained is shown as an event as well, `PluginFailed`.
             if write is None or (record.module, record.funcName) == ("_core", "report"):
                 return
-            text = f"warning: {record.getMessage()}"
+            text = record.getMessage().removesuffix(IN_DEBUG)
+            if record.levelno >= logging.WARNING:
+                text = f"warning: {text}"
+            elif not record.exc_info:
+                return
             if record.exc_info and debug:
                 text = f"{logging.Formatter().formatException(record.exc_info)}\n{text}"
-            elif record.exc_info and debug is not None:
+            elif debug is False and (record.exc_info or record.getMessage().endswith(IN_DEBUG)):
                 text += ". Run it again with --debug for the traceback."
             write(visible(text))
 
     logger = logging.getLogger("trilane")
-    handler, propagated = Handler(logging.WARNING), logger.propagate
+    handler, propagated, level = Handler(), logger.propagate, logger.level
     logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if debug else logging.WARNING)
     logger.propagate = False
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)
         logger.propagate = propagated
