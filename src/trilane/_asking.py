@@ -17,7 +17,7 @@ from ._dispatch import HookError, place_of
 from ._plain import plain_json
 from ._questions import OpenQuestion, ReplyRejected, schema_of
 from ._records import error_line, error_words
-from ._tasks import Clock, Ended, clock_here, current_clock
+from ._tasks import Clock, Ended, current_clock, is_foreign
 from .decisions import Reject
 from .errors import NoAnswererError, ReplyError, ReplyTimeoutError, RunCancelledError
 from .events import Question, QuestionClosedEvent, QuestionOpenedEvent, Receipt, ReplyReceived, ReplyRequested
@@ -334,8 +334,10 @@ def _reply_to(core: Core, entry: OpenQuestion) -> Any:
 
 def _clock_of(core: Core, call: ToolCall) -> Clock:
     """The clock of the task that runs; that of the call in a task, or a thread, that the tool has of its own."""
+    if not is_foreign(core.watchdog):
+        return current_clock.get()
     runs = () if core.batch is None else core.batch.runs
-    return clock_here(next((run.clock for run in runs if run.call is call and run.clock is not None), core.clock))
+    return next((run.clock for run in runs if run.call is call and run.clock is not None), core.clock)
 
 
 def call_from_thread(core: Core, call: ToolCall, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:

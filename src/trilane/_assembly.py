@@ -391,10 +391,7 @@ class Assembly:
         tool = core.tools.get(call.name)
         if tool is None or not tool.is_external:
             return False
-        root = core
-        while root.parent is not None:
-            root = root.parent
-        return core.view.has_call(call.id) or core.setup.desk.knows(root.session_id, call.id)
+        return core.view.has_call(call.id) or core.setup.desk.knows(core.lineage()[-1].session_id, call.id)
 
     def interrupted(self) -> AssistantMessage | None:
         """What had arrived when the call was cut off, without calls; None if that is nothing. Closes segments."""

@@ -131,7 +131,7 @@ async def _load_records(core: Core) -> None:
         ended = core.clock.pop(frame, error)
         if ended in (Ended.ASKED, Ended.FATAL):
             raise
-        what = f"did not load within {seconds:g} s" if ended is Ended.TIMED_OUT else f"{error_line(error)}"
+        what = f"did not load within {seconds:g} s" if ended is Ended.TIMED_OUT else error_line(error)
         raise StoreError(f"session {core.session_id!r} could not be loaded: {what}") from error
     core.clock.pop(frame, None)
 
