@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from ._dispatch import IN_DEBUG, place_of
+from ._dispatch import log_error
 from ._records import error_line, error_words
 from ._run import RunStream
 from ._tasks import clock_here
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from .events import Event
 
 __all__ = ["tool_of"]
-
-logger = logging.getLogger("trilane")
 
 _TERMINAL = frozenset({"run_completed", "run_failed", "run_cancelled"})
 
@@ -104,15 +101,8 @@ def _told(child: Core, name: str, error: Exception) -> str:
         return f"The agent {name} failed: {error_line(error)}"
     if isinstance(error, (ToolError, ReplyError)):
         return f"The agent {name} failed: {error_words(error)}"
-    logger.warning(
-        f"agent %r failed as a tool: %s%s; run %s, session %s{IN_DEBUG}",
-        name,
-        type(error).__name__,
-        place_of(error),
-        child.run_id,
-        child.session_id,
-    )
-    logger.debug("agent %r as a tool, run %s", name, child.run_id, exc_info=error)
+    where = f"run {child.run_id}, session {child.session_id}"
+    log_error(f"agent {name!r} failed as a tool", error, where)
     why = type(error).__name__
     if isinstance(error, TrilaneError) and error.__cause__ is not None:  # such as the store's own error
         why += f", caused by {type(error.__cause__).__name__}"

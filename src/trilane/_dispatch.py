@@ -22,7 +22,17 @@ from .models import ModelRequest
 if TYPE_CHECKING:
     from .plugins import CompiledHooks, HookImplementation
 
-__all__ = ["IN_DEBUG", "Breaker", "Dispatcher", "HookError", "Reporter", "Withheld", "place_of", "raise_unchanged"]
+__all__ = [
+    "IN_DEBUG",
+    "Breaker",
+    "Dispatcher",
+    "HookError",
+    "Reporter",
+    "Withheld",
+    "log_error",
+    "place_of",
+    "raise_unchanged",
+]
 
 Breaker: TypeAlias = "dict[HookImplementation, int]"
 """Failures in a row of observers, kept by the agent; at `BREAK_AFTER` they are switched off."""
@@ -494,3 +504,16 @@ def _tool_of(context: tuple[Any, ...]) -> str:
 
     parts = [part for item in context for part in (item if isinstance(item, tuple) else (item,))]
     return next((part.name for part in parts if isinstance(part, ToolCall)), "")
+
+
+def log_error(what: str, error: BaseException, where: str, *, is_warning: bool = True) -> None:
+    """Log that `what` happened, with the type of the error and its place.
+
+    What it says may hold what a model has sent, and so a secret: that is logged at level DEBUG, for those who ask.
+    """
+    from logging import INFO, WARNING, getLogger
+
+    logger = getLogger("trilane")
+    text = f"{what}: {type(error).__name__}{place_of(error)}; {where}"
+    logger.log(WARNING if is_warning else INFO, "%s%s", text, IN_DEBUG)
+    logger.debug("%s", text, exc_info=error)

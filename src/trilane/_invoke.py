@@ -9,7 +9,7 @@ from __future__ import annotations
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
 
-from ._dispatch import IN_DEBUG, HookError, Withheld, place_of
+from ._dispatch import HookError, Withheld, log_error
 from ._tasks import Clock, Ended, GivenUp, wait_shielded
 from ._threads import ThreadCall
 from .context import ToolContext
@@ -244,21 +244,8 @@ def _log_failure(core: Core, run: CallRun, error: BaseException, what: str = "fa
     """Log what a tool did not raise on purpose: of that the model is told the type only, and nobody else anything."""
     if is_for_model(error):
         return
-    from logging import INFO, WARNING, getLogger
-
-    # What the error says may hold arguments, and so a secret: that is for those who ask for it.
-    getLogger("trilane").log(
-        INFO if again else WARNING,
-        f"tool %r %s: %s%s; call %s of run %s, session %s{IN_DEBUG}",
-        run.call.name,
-        what,
-        type(error).__name__,
-        place_of(error),
-        run.call.id,
-        core.run_id,
-        core.session_id,
-    )
-    getLogger("trilane").debug("tool %r, call %s", run.call.name, run.call.id, exc_info=error)
+    where = f"call {run.call.id} of run {core.run_id}, session {core.session_id}"
+    log_error(f"tool {run.call.name!r} {what}", error, where, is_warning=not again)
 
 
 async def _store_retry(core: Core, batch: Batch, run: CallRun) -> None:
